@@ -1,0 +1,27 @@
+//! What things are: plain types and pure rules. No I/O, no clock, no randomness.
+//!
+//! The JSON of these types *is* the API (`/api/v1`) and what the pages draw, so that the two cannot
+//! disagree. Times are RFC 3339 UTC, ids are UUIDs (v7).
+
+pub mod catalog;
+pub mod event;
+pub mod ids;
+pub mod instance;
+pub mod name;
+#[cfg(feature = "ssr")]
+pub mod parameters;
+pub mod problem;
+pub mod readiness;
+pub mod release;
+pub mod task;
+pub mod team;
+
+pub use catalog::{CatalogEntry, CatalogView, EntryKind, FormField, FormWidget};
+pub use event::Event;
+pub use ids::{EntryRevisionId, InstanceId, TaskId, TeamId, UserId};
+pub use instance::{Connection, ConnectionField, Instance, InstancePage, InstanceState};
+pub use problem::{FieldError, Problem};
+pub use readiness::{Part, Readiness, Verdict};
+pub use release::Release;
+pub use task::{LogLine, Step, StepState, Task, TaskKind, TaskState};
+pub use team::{Me, Role, Team};

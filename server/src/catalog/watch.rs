@@ -1,0 +1,74 @@
+//! Keeps the published catalog in step with its folder. A bad edit keeps the last good one serving and shows its fault.
+
+use super::{load, publish};
+use crate::{changes::Changes, db};
+use sqlx::PgPool;
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+use tokio_util::sync::CancellationToken;
+
+/// How often the folder is looked at. By content of the directory entries, not by inotify: ConfigMaps swap symbolic links.
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// Loads once, and tells what is wrong in words that fit log and portal.
+///
+/// # Errors
+/// Every fault, a line each.
+pub async fn load_once(pool: &PgPool, path: &Path) -> Result<Option<i64>, String> {
+    let folder = path.to_path_buf();
+    let loaded = tokio::task::spawn_blocking(move || load(&folder)).await.map_err(|e| e.to_string())?;
+    let entries = loaded.map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+    publish(pool, &entries).await.map_err(|e| format!("{e:#}"))
+}
+
+/// Loads now, then whenever the folder has changed and settled, or `reload` is called.
+pub async fn watch(pool: PgPool, path: PathBuf, changes: Changes, reload: std::sync::Arc<tokio::sync::Notify>, stop: CancellationToken) {
+    let (mut served, mut seen) = (None, None);
+    loop {
+        let print = fingerprint(&path);
+        // Settled: the same twice in a row; at the start, at once.
+        if served.as_ref() != Some(&print) && (served.is_none() || seen.as_ref() == Some(&print)) {
+            match load_once(&pool, &path).await {
+                Ok(published) => {
+                    if let Some(number) = published {
+                        tracing::info!(event = "catalog.published", revision = number);
+                        changes.changed("catalog", number.to_string());
+                    }
+                    let _ = db::catalog::set_fault(&pool, None).await;
+                    served = Some(print.clone());
+                }
+                Err(fault) => {
+                    tracing::error!(event = "catalog.invalid", error = %fault);
+                    // Postgres may be what failed: then the edit is tried again at the next look.
+                    if db::catalog::set_fault(&pool, Some(&fault)).await.is_ok() {
+                        served = Some(print.clone());
+                        changes.changed("catalog", "fault");
+                    }
+                }
+            }
+        }
+        seen = Some(print);
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = reload.notified() => served = None,
+            () = tokio::time::sleep(INTERVAL) => {}
+        }
+    }
+}
+
+/// Names, sizes and times of everything in the folder.
+fn fingerprint(path: &Path) -> Vec<(PathBuf, u64, Option<SystemTime>)> {
+    let mut print = vec![];
+    let mut todo = vec![path.to_path_buf()];
+    while let Some(next) = todo.pop() {
+        let Ok(meta) = std::fs::metadata(&next) else { continue };
+        if meta.is_dir() && print.len() < 20_000 {
+            todo.extend(std::fs::read_dir(&next).into_iter().flatten().flatten().map(|e| e.path()));
+        }
+        print.push((next, meta.len(), meta.modified().ok()));
+    }
+    print.sort();
+    print
+}

@@ -1,0 +1,213 @@
+//! `svcforge serve`: web, worker and observer in one process, or some of them by `--roles`. `up` ends here, too.
+
+use super::logging;
+use crate::{
+    catalog,
+    changes::Changes,
+    cluster, config, db,
+    http::{self, AppState, Info, Live},
+    ops::Ops,
+    provision::{
+        Provisioner,
+        helm::Helm,
+        kubernetes::Kubernetes,
+        scripted::Scripted,
+    },
+    queue::{self, Timing, Wake, Worker},
+    tasks::{Tasks, answer_reveals},
+};
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use leptos::config::LeptosOptions;
+use sqlx::PgPool;
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
+use tokio::{net::TcpListener, sync::Notify, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+/// A part of svcforge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Role {
+    /// Portal and API. Needs no cluster.
+    Web,
+    /// Runs tasks.
+    Worker,
+    /// Publishes the catalog, sweeps the queue, observes the cluster.
+    Reconciler,
+}
+
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    /// Parts to run.
+    #[arg(long, env = "SVCFORGE_ROLES", value_delimiter = ',', default_values_t = [Role::Web, Role::Worker, Role::Reconciler], value_enum)]
+    roles: Vec<Role>,
+    /// Log level, or a tracing filter.
+    #[arg(long, env = "SVCFORGE_LOG", default_value = "info")]
+    log: String,
+    #[command(flatten)]
+    database: config::Database,
+    #[command(flatten)]
+    catalog: config::Catalog,
+    #[command(flatten)]
+    worker: config::Worker,
+    #[command(flatten)]
+    cluster: config::Cluster,
+    #[command(flatten)]
+    http: config::Http,
+}
+
+pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
+    logging::to_stdout(&args.log);
+    args.worker.check()?;
+    let pool = db::connect(&args.database).await?;
+    db::check_migrated(&pool).await?;
+    let roles: BTreeSet<Role> = args.roles.iter().copied().collect();
+    let clients = cluster::connect(&args.cluster).await?;
+    if let Some(clients) = &clients {
+        cluster::bind(clients, &pool).await?;
+    }
+    let provisioner = match &clients {
+        Some(clients) => Some(kubernetes(&pool, clients.clone(), &args.worker, &args.cluster).await?),
+        None if roles.contains(&Role::Worker) => {
+            anyhow::bail!("no cluster: name one with SVCFORGE_KUBECONFIG or SVCFORGE_IN_CLUSTER=true, or leave out the role worker")
+        }
+        None => None,
+    };
+    let listener = listen(&args.http.listen).await?;
+    let external_url = args.http.external_url.clone().unwrap_or_else(|| format!("http://{}", args.http.listen));
+    let parts = Parts {
+        pool,
+        direct_dsn: args.database.direct_dsn()?.to_owned(),
+        roles,
+        clients,
+        provisioner,
+        catalog: args.catalog.catalog_path.clone(),
+        worker: args.worker,
+        listener,
+        info: Info { external_url: external_url.trim_end_matches('/').into(), cluster_note: None, site: args.http.site },
+    };
+    let stop = CancellationToken::new();
+    host(parts, stop.clone(), stopped_by_signal()).await
+}
+
+/// Binds, or names what is in the way.
+pub async fn listen(address: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}: is the port taken? Choose another with SVCFORGE_LISTEN"))
+}
+
+/// The provisioner for a cluster.
+pub async fn kubernetes(pool: &PgPool, clients: cluster::Clients, worker: &config::Worker, named: &config::Cluster) -> anyhow::Result<Arc<dyn Provisioner>> {
+    let installation = db::installation::load(pool).await?;
+    let timing = Timing::standard(worker.helm_timeout());
+    timing.check().map_err(anyhow::Error::msg)?;
+    let helm = Helm {
+        bin: worker.helm_bin.clone(),
+        guard: std::env::current_exe()?,
+        kubeconfig: named.kubeconfig.clone().context("Helm needs a kubeconfig")?,
+        context: named.context.clone(),
+        timeout: worker.helm_timeout(),
+        timing,
+        environment: config::helm_environment(),
+    };
+    Ok(Arc::new(Kubernetes { clients, helm, installation: installation.id.to_string() }))
+}
+
+/// The provisioner without a cluster.
+pub fn simulated() -> Arc<dyn Provisioner> {
+    Arc::new(Scripted::new(Duration::from_secs(2)))
+}
+
+/// Everything that is joined.
+pub struct Parts {
+    pub pool: PgPool,
+    pub direct_dsn: String,
+    pub roles: BTreeSet<Role>,
+    pub clients: Option<cluster::Clients>,
+    pub provisioner: Option<Arc<dyn Provisioner>>,
+    pub catalog: Option<PathBuf>,
+    pub worker: config::Worker,
+    pub listener: TcpListener,
+    pub info: Info,
+}
+
+/// Runs the parts until told to stop; then streams end first, workers drain, the rest follows.
+pub async fn host(parts: Parts, stop: CancellationToken, told: impl Future<Output = ()>) -> anyhow::Result<()> {
+    let Parts { pool, direct_dsn, roles, clients, provisioner, catalog: path, worker, listener, info } = parts;
+    db::installation::load(&pool).await?;
+    let changes = Changes::start(pool.clone());
+    let wake = Wake::default();
+    let timing = Timing::standard(worker.helm_timeout());
+    let mut running = JoinSet::new();
+    let listening = CancellationToken::new();
+    running.spawn(queue::listen(direct_dsn, wake.clone(), listening.clone()));
+
+    if roles.contains(&Role::Reconciler) {
+        let reload = Arc::new(Notify::new());
+        tokio::spawn(reload_on_hangup(reload.clone(), stop.clone()));
+        if let Some(path) = path {
+            running.spawn(catalog::watch(pool.clone(), path, changes.clone(), reload, stop.clone()));
+        }
+        running.spawn(queue::sweep_forever(pool.clone(), timing, wake.clone(), stop.clone()));
+        if let Some(clients) = clients {
+            running.spawn(cluster::observe(clients, pool.clone(), changes.clone(), wake.changed.subscribe(), stop.clone()));
+        }
+    }
+    if let (true, Some(provisioner)) = (roles.contains(&Role::Worker), provisioner) {
+        let tasks = Arc::new(Tasks { pool: pool.clone(), provisioner });
+        running.spawn(answer_reveals(tasks.clone(), wake.clone(), stop.clone()));
+        let one = Worker {
+            pool: pool.clone(),
+            handler: tasks,
+            timing,
+            slots: worker.worker_slots,
+            drain: Duration::from_secs(worker.drain_s),
+            changes: changes.clone(),
+            wake: wake.clone(),
+        };
+        running.spawn(one.run(stop.clone()));
+    }
+    let live = Live::default();
+    running.spawn(live.clone().feed(wake.changed.subscribe(), stop.clone()));
+    let state = AppState {
+        ops: Ops { pool, changes, apps_namespace: worker.apps_namespace },
+        live,
+        info: Arc::new(info),
+        leptos: LeptosOptions::builder().output_name("svcforge").build(),
+        draining: stop.clone(),
+    };
+    if roles.contains(&Role::Web) {
+        running.spawn(http::serve(listener, http::router(state), stop.clone()));
+    }
+    tracing::info!(event = "started", roles = ?roles);
+    told.await;
+    tracing::info!(event = "stopping");
+    stop.cancel();
+    // The listener goes last: workers that drain still want to hear.
+    while running.len() > 1 {
+        running.join_next().await;
+    }
+    listening.cancel();
+    while running.join_next().await.is_some() {}
+    tracing::info!(event = "stopped");
+    Ok(())
+}
+
+/// Ends on SIGINT or SIGTERM.
+pub async fn stopped_by_signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else { return };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+async fn reload_on_hangup(reload: Arc<Notify>, stop: CancellationToken) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = hangup.recv() => reload.notify_one(),
+        }
+    }
+}

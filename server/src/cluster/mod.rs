@@ -1,0 +1,29 @@
+//! Everything said to Kubernetes. The only room with a `kube::Client`.
+
+mod client;
+mod definition;
+mod error;
+mod identity;
+mod namespace;
+mod objects;
+mod observer;
+pub mod readiness;
+pub mod release;
+mod secret;
+mod watch;
+
+pub use client::{Clients, connect};
+pub use definition::{ServiceDefinition, ServiceDefinitionSpec, ServiceDefinitionStatus, crds};
+pub use identity::bind;
+pub use namespace::ensure_namespace;
+pub use objects::{delete_claims, still_there};
+pub use observer::observe;
+pub use secret::{delete_credentials, ensure_credentials, read_credentials};
+pub use watch::Stores;
+
+/// Label: which installation an object belongs to.
+pub const INSTALLATION: &str = "svcforge.dev/installation";
+/// Label: which instance it belongs to.
+pub const INSTANCE: &str = "svcforge.dev/instance";
+/// Field manager of what svcforge applies itself.
+pub const MANAGER: &str = "svcforge";

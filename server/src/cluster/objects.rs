@@ -1,0 +1,112 @@
+//! Whether anything of an instance is left, and the removal of the volumes that Helm leaves behind.
+
+use super::Clients;
+use crate::{db::observed::ObjectRef, provision::Fault};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::{
+    Api, ResourceExt,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams},
+};
+
+/// Kinds of objects that charts are made of, and where they live. Others are not looked for.
+fn resource(kind: &str) -> Option<ApiResource> {
+    let (group, version) = match kind {
+        "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" => ("apps", "v1"),
+        "Job" | "CronJob" => ("batch", "v1"),
+        "Ingress" | "NetworkPolicy" => ("networking.k8s.io", "v1"),
+        "PodDisruptionBudget" => ("policy", "v1"),
+        "HorizontalPodAutoscaler" => ("autoscaling", "v2"),
+        "Role" | "RoleBinding" => ("rbac.authorization.k8s.io", "v1"),
+        "Service" | "ConfigMap" | "Secret" | "ServiceAccount" | "PersistentVolumeClaim" | "Pod" => ("", "v1"),
+        _ => return None,
+    };
+    Some(ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)))
+}
+
+/// Those of the objects that are still there, and pods of theirs.
+///
+/// # Errors
+/// From the API.
+pub async fn still_there(clients: &Clients, objects: &[ObjectRef]) -> Result<Vec<String>, Fault> {
+    let mut left = vec![];
+    for object in objects {
+        let Some(resource) = resource(&object.kind) else { continue };
+        let api: Api<DynamicObject> = Api::namespaced_with(clients.request.clone(), &object.namespace, &resource);
+        if api.get_metadata_opt(&object.name).await?.is_some() {
+            left.push(format!("{} {}", object.kind, object.name));
+        }
+    }
+    for (namespace, names) in by_namespace(objects) {
+        let pods: Api<Pod> = Api::namespaced(clients.request.clone(), &namespace);
+        for pod in pods.list_metadata(&ListParams::default()).await?.items {
+            if pod.owner_references().iter().any(|o| names.iter().any(|n| owned_by(&o.name, n))) {
+                left.push(format!("Pod {}", pod.name_any()));
+            }
+        }
+    }
+    Ok(left)
+}
+
+fn by_namespace(objects: &[ObjectRef]) -> std::collections::BTreeMap<String, Vec<String>> {
+    let mut map = std::collections::BTreeMap::<String, Vec<String>>::new();
+    for object in objects.iter().filter(|o| matches!(o.kind.as_str(), "Deployment" | "StatefulSet" | "DaemonSet" | "Job")) {
+        map.entry(object.namespace.clone()).or_default().push(object.name.clone());
+    }
+    map
+}
+
+/// Whether an owner is the workload, or a ReplicaSet that a Deployment made (`<name>-<hash>`).
+fn owned_by(owner: &str, workload: &str) -> bool {
+    owner == workload
+        || owner
+            .strip_prefix(workload)
+            .and_then(|rest| rest.strip_prefix('-'))
+            .is_some_and(|hash| (8..=10).contains(&hash.len()) && hash.bytes().all(|b| b.is_ascii_alphanumeric()))
+}
+
+/// The claims that StatefulSets among the objects have made: `<template>-<name>-<ordinal>`. Deleted if `wipe`; those still
+/// there are returned.
+///
+/// # Errors
+/// From the API.
+pub async fn delete_claims(clients: &Clients, objects: &[ObjectRef], wipe: bool) -> Result<Vec<String>, Fault> {
+    let mut left = vec![];
+    for set in objects.iter().filter(|o| o.kind == "StatefulSet") {
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(clients.request.clone(), &set.namespace);
+        for claim in api.list_metadata(&ListParams::default()).await?.items {
+            let name = claim.name_any();
+            if !is_claim_of(&name, &set.name) {
+                continue;
+            }
+            if wipe && claim.metadata.deletion_timestamp.is_none() {
+                match api.delete(&name, &DeleteParams::default()).await {
+                    Err(kube::Error::Api(status)) if status.code == 404 => continue,
+                    other => other.map(|_| ())?,
+                }
+            }
+            left.push(format!("PersistentVolumeClaim {name}"));
+        }
+    }
+    Ok(left)
+}
+
+fn is_claim_of(claim: &str, set: &str) -> bool {
+    claim
+        .rsplit_once('-')
+        .filter(|(_, ordinal)| !ordinal.is_empty() && ordinal.bytes().all(|b| b.is_ascii_digit()))
+        .and_then(|(rest, _)| rest.strip_suffix(set))
+        .is_some_and(|template| template.len() > 1 && template.ends_with('-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_its_own_claims_and_pods() {
+        assert!(is_claim_of("data-db-abc-0", "db-abc") && is_claim_of("data-db-abc-12", "db-abc"));
+        assert!(!is_claim_of("db-abc-0", "db-abc") && !is_claim_of("data-db-abc-x", "db-abc") && !is_claim_of("data-xdb-abc-0", "b-abc"));
+        assert!(owned_by("web-abc-5d9c7b6f8d", "web-abc") && owned_by("web", "web"));
+        assert!(!owned_by("web-abc-other-5d9c7b6f8d", "web-abc"));
+    }
+}

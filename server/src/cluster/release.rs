@@ -1,0 +1,193 @@
+//! Helm's release records, read without Helm: Secrets of type `helm.sh/release.v1`. Status and owner are in their labels; the
+//! payload (base64 → gzip → JSON) is decoded only for one release at a time.
+
+use super::{Clients, INSTALLATION, INSTANCE};
+use crate::{db::observed::ObjectRef, provision::Fault};
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, PartialObjectMeta, PostParams},
+};
+use serde::Deserialize;
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    io::{Read, Write},
+};
+
+/// Largest payload that is decoded, bytes.
+const MAX_PAYLOAD: u64 = 32 << 20;
+
+/// The highest revision of a release, from its labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Name of its Secret.
+    pub secret: String,
+    /// Revision.
+    pub revision: i32,
+    /// `deployed`, `failed`, `pending-install`, …
+    pub status: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Seconds since the epoch when its Secret was made.
+    pub created_at: Option<i64>,
+}
+
+impl Head {
+    /// Whether it carries our installation's and this instance's label.
+    pub fn is_ours(&self, installation: &str, instance: &str) -> bool {
+        let label = |name: &str| self.labels.get(name).map(String::as_str);
+        label(INSTALLATION) == Some(installation) && label(INSTANCE) == Some(instance)
+    }
+}
+
+/// Who something belongs to, in words, from its labels.
+pub fn owner_words(labels: &BTreeMap<String, String>) -> String {
+    match (labels.get(INSTALLATION), labels.get(INSTANCE)) {
+        (Some(installation), Some(instance)) => format!("instance {instance} of svcforge installation {installation}"),
+        (Some(installation), None) => format!("svcforge installation {installation}"),
+        _ => match labels.get("app.kubernetes.io/managed-by") {
+            Some(manager) => format!("somebody else (managed by {manager})"),
+            None => "somebody else (it carries no label of svcforge)".into(),
+        },
+    }
+}
+
+fn secrets(clients: &Clients, namespace: &str) -> Api<Secret> {
+    Api::namespaced(clients.request.clone(), namespace)
+}
+
+/// The highest revision of a release, whatever its status; by metadata only.
+///
+/// # Errors
+/// From the API.
+pub async fn head(clients: &Clients, namespace: &str, release: &str) -> Result<Option<Head>, Fault> {
+    let params = ListParams::default().labels(&format!("owner=helm,name={release}"));
+    let list = secrets(clients, namespace).list_metadata(&params).await?;
+    Ok(list.items.into_iter().filter_map(parse_head).max_by_key(|h| h.revision))
+}
+
+fn parse_head(meta: PartialObjectMeta<Secret>) -> Option<Head> {
+    let labels = meta.labels().clone();
+    Some(Head {
+        secret: meta.name_any(),
+        revision: labels.get("version")?.parse().ok()?,
+        status: labels.get("status")?.clone(),
+        created_at: meta.metadata.creation_timestamp.map(|t| t.0.as_second()),
+        labels,
+    })
+}
+
+/// What a release's payload says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Content {
+    /// Version of the chart it was made from.
+    pub chart_version: String,
+    /// The objects of its manifest.
+    pub objects: Vec<ObjectRef>,
+}
+
+/// Decodes one revision.
+///
+/// # Errors
+/// [`Fault::Failed`] when it cannot be decoded.
+pub async fn content(clients: &Clients, namespace: &str, head: &Head) -> Result<Content, Fault> {
+    let secret = secrets(clients, namespace).get(&head.secret).await?;
+    let payload = decode(&secret).map_err(|e| Fault::Failed(format!("release record {}: {e:#}", head.secret)))?;
+    let manifest = payload["manifest"].as_str().unwrap_or_default();
+    Ok(Content {
+        chart_version: payload["chart"]["metadata"]["version"].as_str().unwrap_or_default().to_owned(),
+        objects: objects(manifest, namespace),
+    })
+}
+
+#[derive(Deserialize)]
+struct Meta {
+    name: String,
+    namespace: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    kind: String,
+    metadata: Meta,
+}
+
+/// The objects of a manifest, in its order.
+fn objects(manifest: &str, namespace: &str) -> Vec<ObjectRef> {
+    let documents = manifest.split("\n---").map(|d| d.trim_start_matches("---"));
+    documents
+        .filter_map(|text| serde_saphyr::from_str::<Object>(text).ok())
+        .map(|o| ObjectRef { kind: o.kind, namespace: o.metadata.namespace.unwrap_or_else(|| namespace.into()), name: o.metadata.name })
+        .collect()
+}
+
+fn decode(secret: &Secret) -> anyhow::Result<Value> {
+    let data = secret.data.as_ref().and_then(|d| d.get("release"));
+    let data = data.ok_or_else(|| anyhow::anyhow!("has no payload"))?;
+    let zipped = data_encoding::BASE64.decode(&data.0)?;
+    let mut json = String::new();
+    GzDecoder::new(&zipped[..]).take(MAX_PAYLOAD).read_to_string(&mut json)?;
+    Ok(serde_json::from_str(&json)?)
+}
+
+fn encode(payload: &Value) -> anyhow::Result<ByteString> {
+    let mut gz = GzEncoder::new(Vec::new(), Compression::best());
+    gz.write_all(&serde_json::to_vec(payload)?)?;
+    Ok(ByteString(data_encoding::BASE64.encode(&gz.finish()?).into_bytes()))
+}
+
+/// Frees a release whose last revision a dead attempt of ours left `pending-*`: rewrites its status to `failed` inside the
+/// payload and in the label, in one update with the observed resourceVersion. (The label alone frees nothing: seen.)
+///
+/// # Errors
+/// [`Fault::Failed`] when it changed meanwhile, or cannot be decoded.
+pub async fn free_pending(clients: &Clients, namespace: &str, head: &Head) -> Result<(), Fault> {
+    let api = secrets(clients, namespace);
+    let mut secret = api.get(&head.secret).await?;
+    let rewritten = mark_failed(&mut secret, &head.status).map_err(|e| Fault::Failed(format!("release record {}: {e:#}", head.secret)))?;
+    if rewritten {
+        api.replace(&head.secret, &PostParams { field_manager: Some(super::MANAGER.into()), ..Default::default() }, &secret).await?;
+    }
+    Ok(())
+}
+
+fn mark_failed(secret: &mut Secret, was: &str) -> anyhow::Result<bool> {
+    let mut payload = decode(secret)?;
+    if payload["info"]["status"] != was {
+        return Ok(false);
+    }
+    payload["info"]["status"] = Value::String("failed".into());
+    payload["info"]["description"] = Value::String(format!("svcforge: the attempt that left this {was} is dead"));
+    let data = encode(&payload)?;
+    secret.data.get_or_insert_default().insert("release".into(), data);
+    secret.metadata.labels.get_or_insert_default().insert("status".into(), "failed".into());
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_pending_record_becomes_failed_and_nothing_else_changes() {
+        let payload = json!({"name": "x", "info": {"status": "pending-install", "first_deployed": "t"}, "manifest": "m", "version": 3});
+        let mut secret = Secret::default();
+        secret.data = Some(BTreeMap::from([("release".into(), encode(&payload).expect("encodes"))]));
+        assert!(mark_failed(&mut secret, "pending-install").expect("rewrites"));
+        let after = decode(&secret).expect("decodes");
+        assert_eq!((after["info"]["status"].as_str(), after["info"]["first_deployed"].as_str()), (Some("failed"), Some("t")));
+        assert_eq!((&after["manifest"], &after["version"]), (&payload["manifest"], &payload["version"]));
+        assert!(!mark_failed(&mut secret, "pending-install").expect("reads"), "only what was seen is rewritten");
+    }
+
+    #[test]
+    fn a_manifest_names_its_objects() {
+        let manifest = "---\n# Source: a\napiVersion: v1\nkind: Service\nmetadata:\n  name: a\n---\napiVersion: apps/v1\nkind: StatefulSet\nmetadata:\n  name: b\n  namespace: other\n---\n# empty\n";
+        let found: Vec<_> = objects(manifest, "ns").into_iter().map(|o| (o.kind, o.namespace, o.name)).collect();
+        let expected = [("Service", "ns", "a"), ("StatefulSet", "other", "b")].map(|(a, b, c)| (a.to_string(), b.to_string(), c.to_string()));
+        assert_eq!(found, expected);
+    }
+}

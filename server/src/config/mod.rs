@@ -1,0 +1,135 @@
+//! Settings: typed, read once from flags and `SVCFORGE_*`, and the only place that reads the environment.
+
+use clap::Args;
+use std::{path::PathBuf, time::Duration};
+
+/// Postgres.
+#[derive(Args, Clone, Debug)]
+pub struct Database {
+    /// Postgres to use, e.g. `postgres://svcforge@127.0.0.1/svcforge`.
+    #[arg(long, env = "SVCFORGE_PG_DSN", hide_env_values = true)]
+    pub pg_dsn: Option<String>,
+    /// Postgres without a transaction pooler between: for LISTEN and migrations.
+    #[arg(long, env = "SVCFORGE_PG_DIRECT_DSN", hide_env_values = true)]
+    pub pg_direct_dsn: Option<String>,
+    /// Connections kept open.
+    #[arg(long, env = "SVCFORGE_POOL_MIN_SIZE", default_value_t = 2)]
+    pub pool_min_size: u32,
+    /// Most connections.
+    #[arg(long, env = "SVCFORGE_POOL_MAX_SIZE", default_value_t = 16)]
+    pub pool_max_size: u32,
+}
+
+impl Database {
+    /// The DSN, or the error that names the setting: only `up` may start a Postgres of its own.
+    ///
+    /// # Errors
+    /// When none is set.
+    pub fn dsn(&self) -> anyhow::Result<&str> {
+        self.pg_dsn.as_deref().filter(|dsn| !dsn.trim().is_empty()).ok_or_else(|| {
+            anyhow::anyhow!(
+                "no database: set SVCFORGE_PG_DSN (or --pg-dsn) to a Postgres 15 or newer. Only `svcforge up` starts one of its own"
+            )
+        })
+    }
+
+    /// The DSN for LISTEN and migrations.
+    ///
+    /// # Errors
+    /// When no DSN is set.
+    pub fn direct_dsn(&self) -> anyhow::Result<&str> {
+        match self.pg_direct_dsn.as_deref() {
+            Some(dsn) if !dsn.trim().is_empty() => Ok(dsn),
+            _ => self.dsn(),
+        }
+    }
+}
+
+/// The catalog.
+#[derive(Args, Clone, Debug)]
+pub struct Catalog {
+    /// A catalog file, or a folder with one entry a sub-folder.
+    #[arg(long, env = "SVCFORGE_CATALOG_PATH")]
+    pub catalog_path: Option<PathBuf>,
+}
+
+/// Workers and Helm.
+#[derive(Args, Clone, Debug)]
+pub struct Worker {
+    /// Helm 3.17 or newer, or Helm 4.
+    #[arg(long, env = "SVCFORGE_HELM_BIN", default_value = "helm")]
+    pub helm_bin: PathBuf,
+    /// What Helm is given as `--timeout`, seconds.
+    #[arg(long, env = "SVCFORGE_HELM_TIMEOUT_S", default_value_t = 240)]
+    pub helm_timeout_s: u64,
+    /// Longest lease of an attempt that does not renew, seconds.
+    #[arg(long, env = "SVCFORGE_LEASE_SECONDS", default_value_t = 300)]
+    pub lease_seconds: u64,
+    /// Attempts at once.
+    #[arg(long, env = "SVCFORGE_WORKER_SLOTS", default_value_t = 4)]
+    pub worker_slots: usize,
+    /// How long a stopping worker lets running attempts finish, seconds.
+    #[arg(long, env = "SVCFORGE_DRAIN_S", default_value_t = 60)]
+    pub drain_s: u64,
+    /// Where ServiceDefinitions live.
+    #[arg(long, env = "SVCFORGE_APPS_NAMESPACE", default_value = "polychrome-apps")]
+    pub apps_namespace: String,
+}
+
+impl Worker {
+    /// Refuses settings that contradict each other.
+    ///
+    /// # Errors
+    /// Names both settings.
+    pub fn check(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.lease_seconds > self.helm_timeout_s,
+            "SVCFORGE_LEASE_SECONDS ({}) must exceed SVCFORGE_HELM_TIMEOUT_S ({}): a lease must outlive Helm",
+            self.lease_seconds,
+            self.helm_timeout_s
+        );
+        anyhow::ensure!(self.worker_slots > 0, "SVCFORGE_WORKER_SLOTS must be at least 1");
+        Ok(())
+    }
+
+    /// Helm's timeout.
+    pub fn helm_timeout(&self) -> Duration {
+        Duration::from_secs(self.helm_timeout_s)
+    }
+}
+
+/// Which cluster. None is ever chosen by accident: without a name there is none.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Cluster {
+    /// Kubeconfig file.
+    #[arg(long, env = "SVCFORGE_KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context in it; its current one when not named.
+    #[arg(long, env = "SVCFORGE_CONTEXT", requires = "kubeconfig")]
+    pub context: Option<String>,
+    /// Use the service account of the pod svcforge runs in.
+    #[arg(long, env = "SVCFORGE_IN_CLUSTER", conflicts_with = "kubeconfig")]
+    pub in_cluster: bool,
+}
+
+/// The portal and API.
+#[derive(Args, Clone, Debug)]
+pub struct Http {
+    /// Address to listen on.
+    #[arg(long, env = "SVCFORGE_LISTEN", default_value = "127.0.0.1:8080")]
+    pub listen: String,
+    /// Address people use, e.g. `https://svcforge.example.org`; what cross-site checks compare with.
+    #[arg(long, env = "SVCFORGE_EXTERNAL_URL")]
+    pub external_url: Option<String>,
+    /// Folder with the browser bundle and the styles.
+    #[arg(long, env = "SVCFORGE_SITE", default_value = "target/site")]
+    pub site: PathBuf,
+}
+
+/// What Helm may see of our environment: how to reach a network, and nothing else.
+pub fn helm_environment() -> Vec<(String, String)> {
+    ["HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR"]
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
+        .collect()
+}

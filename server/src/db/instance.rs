@@ -1,0 +1,361 @@
+//! Instances.
+
+use super::Timestamptz;
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+use sqlx::{PgConnection, PgPool};
+use svcforge_app::domain::{
+    EntryKind, Instance, InstanceId, InstanceState, Readiness, Release, Verdict, instance::Drift,
+};
+use uuid::Uuid;
+
+/// What an operation needs to know of an instance, under lock.
+#[derive(Clone, Debug)]
+pub struct Locked {
+    /// Its id.
+    pub id: Uuid,
+    /// Its team.
+    pub team_id: Uuid,
+    /// Its name.
+    pub name: String,
+    /// Its state.
+    pub state: InstanceState,
+    /// The revision it points to.
+    pub entry_revision_id: Uuid,
+    /// The `ETag`.
+    pub version: i64,
+}
+
+/// A row to write.
+#[derive(Debug)]
+pub struct NewInstance<'a> {
+    /// Its id.
+    pub id: Uuid,
+    /// Its team.
+    pub team_id: Uuid,
+    /// Catalog entry.
+    pub service_type: &'a str,
+    /// How it is installed.
+    pub kind: EntryKind,
+    /// Its name.
+    pub name: &'a str,
+    /// The revision it points to.
+    pub entry_revision_id: Uuid,
+    /// Release or object name.
+    pub release_name: &'a str,
+    /// Where it lives.
+    pub release_namespace: &'a str,
+    /// Checked and completed.
+    pub parameters: &'a Map<String, Value>,
+    /// Seconds to live.
+    pub ttl_seconds: Option<i64>,
+    /// Who asked.
+    pub created_by: &'a str,
+}
+
+/// Adds an instance. The unique index on its name is `instance_name`.
+///
+/// # Errors
+/// From Postgres.
+pub async fn insert(db: &mut PgConnection, new: &NewInstance<'_>) -> sqlx::Result<()> {
+    sqlx::query!(
+        "insert into instance (id, team_id, service_type, kind, name, entry_revision_id, release_name, release_namespace,
+                               parameters, expires_at, created_by)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, now() + make_interval(secs => $10::bigint::double precision), $11)",
+        new.id,
+        new.team_id,
+        new.service_type,
+        new.kind.as_str(),
+        new.name,
+        new.entry_revision_id,
+        new.release_name,
+        new.release_namespace,
+        Value::Object(new.parameters.clone()),
+        new.ttl_seconds,
+        new.created_by
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Locks an instance (its lane, too) and reads it in a statement of its own.
+///
+/// # Errors
+/// From Postgres.
+pub async fn lock(db: &mut PgConnection, id: Uuid) -> sqlx::Result<Option<Locked>> {
+    super::queue::lock_lanes(db, &[id]).await?;
+    let row = sqlx::query!("select id, team_id, name, state, entry_revision_id, version from instance where id = $1", id)
+        .fetch_optional(db)
+        .await?;
+    row.map(|r| {
+        Ok(Locked {
+            id: r.id,
+            team_id: r.team_id,
+            name: r.name,
+            state: state(&r.state)?,
+            entry_revision_id: r.entry_revision_id,
+            version: r.version,
+        })
+    })
+    .transpose()
+}
+
+/// Moves an instance by compare-and-set. False is a lost race: a no-op, not an error.
+///
+/// # Errors
+/// From Postgres.
+pub async fn move_state(db: &mut PgConnection, id: Uuid, from: InstanceState, to: InstanceState, error: Option<&str>) -> sqlx::Result<bool> {
+    let moved = sqlx::query!(
+        "update instance set state = $3, last_error = $4 where id = $1 and state = $2",
+        id,
+        from.as_str(),
+        to.as_str(),
+        error
+    )
+    .execute(db)
+    .await?;
+    Ok(moved.rows_affected() == 1)
+}
+
+/// Keeps what went wrong, without a change of state.
+///
+/// # Errors
+/// From Postgres.
+pub async fn set_error(db: &mut PgConnection, id: Uuid, error: &str) -> sqlx::Result<()> {
+    sqlx::query!("update instance set last_error = $2 where id = $1 and last_error is distinct from $2", id, error).execute(db).await?;
+    Ok(())
+}
+
+/// Points an instance to another revision with these parameters.
+///
+/// # Errors
+/// From Postgres.
+pub async fn repoint(db: &mut PgConnection, id: Uuid, revision: Uuid, parameters: &Value) -> sqlx::Result<()> {
+    sqlx::query!("update instance set entry_revision_id = $2, parameters = $3 where id = $1", id, revision, parameters)
+        .execute(db)
+        .await?;
+    Ok(())
+}
+
+/// Records the Helm revision that an attempt is about to write. Fenced: false when the attempt has lost its lease.
+///
+/// # Errors
+/// From Postgres.
+pub async fn record_revision(pool: &PgPool, id: Uuid, revision: i32, task: Uuid, token: i64) -> sqlx::Result<bool> {
+    let recorded = sqlx::query!(
+        "update instance set release_revision = $2 where id = $1 and exists (select from task where id = $3 and token = $4)",
+        id,
+        revision,
+        task,
+        token
+    )
+    .execute(pool)
+    .await?;
+    Ok(recorded.rows_affected() == 1)
+}
+
+/// What a worker needs to install or remove an instance.
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// Its state.
+    pub state: InstanceState,
+    /// Slug of its team.
+    pub team: String,
+    /// Its name.
+    pub name: String,
+    /// Catalog entry.
+    pub service_type: String,
+    /// Release or object name.
+    pub release_name: String,
+    /// Where it lives.
+    pub release_namespace: String,
+    /// The highest revision an attempt of ours recorded.
+    pub release_revision: Option<i32>,
+    /// The revision it points to.
+    pub entry_revision_id: Uuid,
+    /// Checked and completed.
+    pub parameters: Map<String, Value>,
+}
+
+/// Reads that.
+///
+/// # Errors
+/// From Postgres.
+pub async fn load_work(pool: &PgPool, id: Uuid) -> sqlx::Result<Work> {
+    let r = sqlx::query!(
+        "select i.state, t.slug, i.name, i.service_type, i.release_name, i.release_namespace, i.release_revision, i.entry_revision_id, i.parameters
+         from instance i join team t on t.id = i.team_id where i.id = $1",
+        id
+    )
+    .fetch_one(pool)
+    .await?;
+    Ok(Work {
+        state: state(&r.state)?,
+        team: r.slug,
+        name: r.name,
+        service_type: r.service_type,
+        release_name: r.release_name,
+        release_namespace: r.release_namespace,
+        release_revision: r.release_revision,
+        entry_revision_id: r.entry_revision_id,
+        parameters: object(r.parameters),
+    })
+}
+
+fn state(word: &str) -> sqlx::Result<InstanceState> {
+    word.parse().map_err(|e: String| sqlx::Error::Decode(e.into()))
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+/// Which instances to list.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Of these teams; of all when none.
+    pub teams: Option<Vec<Uuid>>,
+    /// Of the team of that slug.
+    pub team: Option<String>,
+    /// Of that type.
+    pub service_type: Option<String>,
+    /// In that state; when none, all but deleted ones.
+    pub state: Option<InstanceState>,
+    /// Whose name contains this.
+    pub q: Option<String>,
+    /// Just this one, in any state.
+    pub id: Option<Uuid>,
+    /// Older than this one: its creation and id.
+    pub before: Option<(Timestamp, Uuid)>,
+}
+
+struct Row {
+    id: Uuid,
+    team: String,
+    service_type: String,
+    kind: String,
+    name: String,
+    state: String,
+    state_since: Timestamptz,
+    release_name: String,
+    release_namespace: String,
+    release_revision: Option<i32>,
+    chart_version: String,
+    target_version: Option<String>,
+    parameters: Value,
+    expires_at: Option<Timestamptz>,
+    created_by: String,
+    created_at: Timestamptz,
+    updated_at: Timestamptz,
+    last_error: Option<String>,
+    version: i64,
+    verdict: Option<String>,
+    sentence: Option<String>,
+    parts: Option<Value>,
+    observed_at: Option<Timestamptz>,
+}
+
+/// A page of instances, newest first: one query, whatever the page holds.
+///
+/// # Errors
+/// From Postgres.
+pub async fn list(pool: &PgPool, f: &Filter, limit: i64) -> sqlx::Result<Vec<Instance>> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"select i.id, t.slug as team, i.service_type, i.kind, i.name, i.state, i.state_since, i.release_name, i.release_namespace,
+                  i.release_revision, r.chart_version, c.chart_version as "target_version?", i.parameters, i.expires_at, i.created_by,
+                  i.created_at, i.updated_at, i.last_error, i.version,
+                  o.verdict as "verdict?", o.sentence as "sentence?", o.parts as "parts?", o.at as "observed_at?"
+           from instance i
+           join team t on t.id = i.team_id
+           join entry_revision r on r.id = i.entry_revision_id
+           left join catalog_item ci on ci.catalog_revision_id = (select max(id) from catalog_revision) and ci.service_type = i.service_type
+           left join entry_revision c on c.id = ci.entry_revision_id
+           left join instance_observed o on o.instance_id = i.id
+           where ($1::uuid[] is null or i.team_id = any($1)) and ($2::text is null or t.slug = $2)
+             and ($3::text is null or i.service_type = $3)
+             and ($7::uuid is not null or i.state = coalesce($4, i.state) and ($4::text is not null or i.state <> 'deleted'))
+             and ($5::text is null or position(lower($5) in i.name) > 0)
+             and ($6::timestamptz is null or (i.created_at, i.id) < ($6, $8::uuid))
+             and ($7::uuid is null or i.id = $7)
+           order by i.created_at desc, i.id desc limit $9"#,
+        f.teams.as_deref(),
+        f.team,
+        f.service_type,
+        f.state.map(InstanceState::as_str),
+        f.q,
+        f.before.map(|(at, _)| Timestamptz::from(at)) as Option<Timestamptz>,
+        f.id,
+        f.before.map(|(_, id)| id),
+        limit
+    )
+    .fetch_all(pool)
+    .await?;
+    rows.into_iter().map(view).collect()
+}
+
+fn view(r: Row) -> sqlx::Result<Instance> {
+    let state = state(&r.state)?;
+    let decode = |e: serde_json::Error| sqlx::Error::Decode(e.into());
+    let readiness = match (r.verdict, r.sentence, r.parts) {
+        (Some(verdict), Some(sentence), Some(parts)) if state != InstanceState::Deleted => Readiness {
+            verdict: serde_json::from_value::<Verdict>(Value::String(verdict)).map_err(decode)?,
+            sentence,
+            parts: serde_json::from_value(parts).map_err(decode)?,
+            observed_at: r.observed_at.map(Timestamptz::to_jiff),
+        },
+        _ => Readiness::unknown(match state {
+            InstanceState::Requested => "Waiting for a worker",
+            InstanceState::Deleted => "Removed",
+            _ => "Nothing of it has been seen in the cluster yet",
+        }),
+    };
+    let drift = match state {
+        InstanceState::Ready | InstanceState::Upgrading => Drift::Unknown,
+        _ => Drift::None,
+    };
+    Ok(Instance {
+        id: InstanceId(r.id),
+        team: r.team,
+        service_type: r.service_type,
+        kind: if r.kind == "helm" { EntryKind::Helm } else { EntryKind::ServiceDefinition },
+        name: r.name,
+        state,
+        state_since: r.state_since.to_jiff(),
+        release: Release { name: r.release_name, namespace: r.release_namespace, revision: r.release_revision },
+        chart_version: r.chart_version,
+        target_version: r.target_version,
+        parameters: object(r.parameters),
+        readiness,
+        drift,
+        expires_at: r.expires_at.map(Timestamptz::to_jiff),
+        created_by: r.created_by,
+        created_at: r.created_at.to_jiff(),
+        updated_at: r.updated_at.to_jiff(),
+        last_error: r.last_error,
+        version: r.version,
+    })
+}
+
+/// The team of an instance, for the policy.
+///
+/// # Errors
+/// From Postgres.
+pub async fn find_team(pool: &PgPool, id: Uuid) -> sqlx::Result<Option<Uuid>> {
+    sqlx::query_scalar!("select team_id from instance where id = $1", id).fetch_optional(pool).await
+}
+
+/// Sets when an instance is removed by itself.
+///
+/// # Errors
+/// From Postgres.
+pub async fn set_expiry(db: &mut PgConnection, id: Uuid, at: Option<Timestamp>) -> sqlx::Result<()> {
+    sqlx::query!("update instance set expires_at = $2 where id = $1", id, at.map(Timestamptz::from) as Option<Timestamptz>)
+        .execute(db)
+        .await?;
+    Ok(())
+}

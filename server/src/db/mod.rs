@@ -1,0 +1,103 @@
+//! SQL, and only here: one file a table family, checked queries, private rows → domain.
+
+pub mod audit;
+pub mod catalog;
+pub mod event;
+pub mod idempotency;
+pub mod installation;
+pub mod instance;
+pub mod observed;
+pub mod queue;
+pub mod reveal;
+pub mod seed;
+pub mod session;
+pub mod task;
+pub mod team;
+pub mod user;
+
+use anyhow::Context;
+use sqlx::{
+    PgPool,
+    migrate::{MigrateError, Migrator},
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use std::{str::FromStr, time::Duration};
+
+/// jiff's timestamp as sqlx carries it.
+pub use jiff_sqlx::Timestamp as Timestamptz;
+
+/// Every migration, built in.
+pub static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
+
+/// Oldest Postgres that works.
+pub const MIN_POSTGRES: i32 = 150_000;
+
+/// Connects with deadlines on everything: a peer that goes silent must not hold a request for ever (sqlx#4349).
+///
+/// # Errors
+/// When the DSN cannot be read, Postgres cannot be reached within 10 s, or it is too old.
+pub async fn connect(settings: &crate::config::Database) -> anyhow::Result<PgPool> {
+    let dsn = settings.dsn()?;
+    let options = PgConnectOptions::from_str(dsn)
+        .context("SVCFORGE_PG_DSN is not a Postgres DSN")?
+        .application_name("svcforge")
+        .options([
+            ("statement_timeout", "15s"),
+            ("idle_in_transaction_session_timeout", "30s"),
+            ("lock_timeout", "10s"),
+        ]);
+    let pool = PgPoolOptions::new()
+        .min_connections(settings.pool_min_size)
+        .max_connections(settings.pool_max_size.max(settings.pool_min_size).max(2))
+        .acquire_timeout(Duration::from_secs(5))
+        .max_lifetime(Duration::from_secs(1800))
+        .connect_with(options)
+        .await
+        .context("cannot reach the Postgres that SVCFORGE_PG_DSN names")?;
+    let version: i32 = sqlx::query_scalar!(r#"select current_setting('server_version_num')::int as "v!""#)
+        .fetch_one(&pool)
+        .await?;
+    anyhow::ensure!(
+        version >= MIN_POSTGRES,
+        "Postgres {}.{} is too old: svcforge needs 15 or newer",
+        version / 10_000,
+        version % 10_000
+    );
+    Ok(pool)
+}
+
+/// Applies what is missing.
+///
+/// # Errors
+/// When the database was migrated by a newer svcforge, or a migration fails.
+pub async fn migrate(pool: &PgPool) -> anyhow::Result<()> {
+    match MIGRATIONS.run(pool).await {
+        Ok(()) => Ok(()),
+        Err(MigrateError::VersionMissing(version)) => anyhow::bail!(
+            "the database is newer than this svcforge: it has migration {version}, which this binary does not know. Run the newer svcforge"
+        ),
+        Err(error) => Err(error).context("cannot migrate the database"),
+    }
+}
+
+/// Refuses to run on a schema that is not exactly this binary's.
+///
+/// # Errors
+/// Names `svcforge migrate`, or the newer binary, as the fix.
+pub async fn check_migrated(pool: &PgPool) -> anyhow::Result<()> {
+    let newest = MIGRATIONS.iter().map(|m| m.version).max().unwrap_or(0);
+    let applied = sqlx::query_scalar::<_, Option<i64>>("select max(version) from _sqlx_migrations where success")
+        .fetch_one(pool)
+        .await
+        .unwrap_or(None)
+        .unwrap_or(0);
+    anyhow::ensure!(
+        applied >= newest,
+        "the database is at migration {applied}, this svcforge needs {newest}: run `svcforge migrate` first"
+    );
+    anyhow::ensure!(
+        applied <= newest,
+        "the database is newer than this svcforge: it is at migration {applied}, this binary knows up to {newest}. Run the newer svcforge"
+    );
+    Ok(())
+}

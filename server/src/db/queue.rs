@@ -1,0 +1,513 @@
+//! The queue's SQL. Every change of a lane is one transaction of at least two statements: first, alone, [`lock_lanes`];
+//! then, in a new statement, read and write. (In one statement the snapshot is older than the lock, and a task stays blocked
+//! for ever.) Leases read `clock_timestamp()`, scheduling reads `now()`.
+
+use super::Timestamptz;
+use jiff::Timestamp;
+use serde_json::Value;
+use sqlx::{PgConnection, PgPool};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// Something to do.
+#[derive(Debug)]
+pub struct NewTask<'a> {
+    /// A word; workers leave kinds they do not know.
+    pub kind: &'a str,
+    /// Whose lane.
+    pub instance_id: Uuid,
+    /// Whose share.
+    pub team_id: Uuid,
+    /// Within a lane, lowest first.
+    pub priority: Priority,
+    /// Not before; now when none.
+    pub run_after: Option<Timestamp>,
+    /// Attempts before it fails for good.
+    pub max_attempts: i32,
+    /// For the handler. Never a secret.
+    pub payload: Value,
+    /// Why, in words.
+    pub reason: &'a str,
+    /// A user's name or a part of svcforge.
+    pub requested_by: &'a str,
+}
+
+/// Order within a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i16)]
+pub enum Priority {
+    /// Removal overtakes everything.
+    Deprovision = 0,
+    /// A person asked.
+    Person = 1,
+    /// The reconciler repairs.
+    Repair = 2,
+    /// An upgrade that closes a hole.
+    Security = 3,
+    /// An upgrade.
+    Upgrade = 4,
+}
+
+/// What became of an ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Enqueued {
+    /// The task that will do it.
+    pub id: Uuid,
+    /// False when it was merged into one that waited already.
+    pub created: bool,
+}
+
+/// A task in a worker's hands.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// Its id.
+    pub id: Uuid,
+    /// Its kind.
+    pub kind: String,
+    /// Whose lane.
+    pub instance_id: Uuid,
+    /// For the handler.
+    pub payload: Value,
+    /// From 1.
+    pub attempt: i32,
+    /// How many there may be.
+    pub max_attempts: i32,
+    /// The fence.
+    pub token: i64,
+    /// Who asked.
+    pub requested_by: String,
+    /// Why.
+    pub reason: String,
+    /// What the attempt before this one ended in.
+    pub error: Option<String>,
+}
+
+/// How a task ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Done.
+    Succeeded,
+    /// Given up.
+    Failed,
+    /// Not wanted any more.
+    Cancelled,
+    /// Merged into another.
+    Superseded,
+}
+
+impl Outcome {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Superseded => "superseded",
+        }
+    }
+}
+
+/// How an attempt goes back to the queue.
+#[derive(Clone, Debug)]
+pub enum Return {
+    /// It failed; again after the pause.
+    Retry {
+        /// What went wrong.
+        error: String,
+        /// How long to wait.
+        pause: Duration,
+    },
+    /// An outage: costs no attempt.
+    Wait {
+        /// What it waits for.
+        what: String,
+        /// The outage in the words of who saw it.
+        error: String,
+        /// How long until the next look.
+        pause: Duration,
+    },
+    /// A shutdown: costs no attempt and no pause.
+    GiveBack,
+}
+
+/// Locks the lanes of these instances, in an order that cannot deadlock. Always its own statement, always first.
+///
+/// # Errors
+/// From Postgres.
+pub async fn lock_lanes(db: &mut PgConnection, instances: &[Uuid]) -> sqlx::Result<()> {
+    sqlx::query!("select id from instance where id = any($1) order by id for no key update", instances)
+        .fetch_all(db)
+        .await?;
+    Ok(())
+}
+
+/// Demotes heads that something better overtakes, then gives every lane without a head its best due task. The lanes must be locked.
+async fn settle(db: &mut PgConnection, instances: &[Uuid]) -> sqlx::Result<u64> {
+    sqlx::query!(
+        "update task h set state = 'blocked'
+         where h.instance_id = any($1) and h.state = 'ready'
+           and exists (select from task w where w.instance_id = h.instance_id and w.state = 'blocked' and w.priority < h.priority)",
+        instances
+    )
+    .execute(&mut *db)
+    .await?;
+    let promoted = sqlx::query!(
+        "update task set state = 'ready',
+                rank = (select count(*) from task o where o.team_id = task.team_id and o.state in ('ready', 'running'))::int
+         where id in (
+            select distinct on (t.instance_id) t.id from task t
+            where t.instance_id = any($1) and t.state = 'blocked'
+              and not exists (select from task r where r.instance_id = t.instance_id and r.state in ('ready', 'running'))
+            order by t.instance_id, t.priority, t.run_after, t.id)",
+        instances
+    )
+    .execute(db)
+    .await?;
+    Ok(promoted.rows_affected())
+}
+
+/// Asks for a task; merges into one of its kind that already waits (earliest time, newest payload). Locks the lane.
+///
+/// # Errors
+/// From Postgres.
+pub async fn enqueue(db: &mut PgConnection, new: NewTask<'_>) -> sqlx::Result<Enqueued> {
+    lock_lanes(db, &[new.instance_id]).await?;
+    let row = sqlx::query!(
+        r#"insert into task (id, kind, instance_id, team_id, state, priority, run_after, max_attempts, payload, reason, requested_by, traceparent)
+           values ($1, $2, $3, $4, case when $6::timestamptz > now() then 'parked' else 'blocked' end,
+                   $5, coalesce($6::timestamptz, now()), $7, $8, $9, $10, $11)
+           on conflict (instance_id, kind) where state <> 'running' do update set
+               payload = excluded.payload, reason = excluded.reason, requested_by = excluded.requested_by,
+               traceparent = excluded.traceparent,
+               priority = least(task.priority, excluded.priority),
+               run_after = least(task.run_after, excluded.run_after),
+               state = case when task.state = 'ready' then 'ready'
+                            when least(task.run_after, excluded.run_after) > now() then 'parked'
+                            else 'blocked' end
+           returning id, (xmax = 0) as "created!""#,
+        crate::ids::new_id(),
+        new.kind,
+        new.instance_id,
+        new.team_id,
+        new.priority as i16,
+        new.run_after.map(Timestamptz::from) as Option<Timestamptz>,
+        new.max_attempts,
+        new.payload,
+        new.reason,
+        new.requested_by,
+        crate::http::request_id::traceparent(),
+    )
+    .fetch_one(&mut *db)
+    .await?;
+    settle(db, &[new.instance_id]).await?;
+    Ok(Enqueued { id: row.id, created: row.created })
+}
+
+/// Takes up to `limit` heads of lanes, for one worker process.
+///
+/// # Errors
+/// From Postgres.
+pub async fn claim(pool: &PgPool, worker: Uuid, kinds: &[String], limit: i64, lease: Duration, deadline: Duration) -> sqlx::Result<Vec<Claimed>> {
+    sqlx::query_as!(
+        Claimed,
+        "with head as materialized (
+             select id from task where state = 'ready' and kind = any($2)
+             order by priority, rank, run_after, id limit $3 for update skip locked)
+         update task set state = 'running', attempt = attempt + 1, token = nextval('task_token'), worker = $1,
+                lease_until = clock_timestamp() + make_interval(secs => $4),
+                deadline_at = clock_timestamp() + make_interval(secs => $5),
+                started_at = coalesce(started_at, clock_timestamp()), stop_reason = null
+         from head where task.id = head.id
+         returning task.id, kind, instance_id, payload, attempt, max_attempts, token as \"token!\", requested_by, reason, error",
+        worker,
+        kinds,
+        limit,
+        lease.as_secs_f64(),
+        deadline.as_secs_f64()
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// What a heartbeat learned of one attempt.
+#[derive(Debug)]
+pub struct Beat {
+    /// Which task.
+    pub id: Uuid,
+    /// Why it should stop, when somebody asked.
+    pub stop_reason: Option<String>,
+}
+
+/// Renews leases. Attempts that are missing from the answer have been lost.
+///
+/// # Errors
+/// From Postgres.
+pub async fn heartbeat(pool: &PgPool, ids: &[Uuid], tokens: &[i64], lease: Duration) -> sqlx::Result<Vec<Beat>> {
+    sqlx::query_as!(
+        Beat,
+        "update task set lease_until = clock_timestamp() + make_interval(secs => $3)
+         from unnest($1::uuid[], $2::bigint[]) as held (id, token)
+         where task.id = held.id and task.token = held.token returning task.id, stop_reason",
+        ids,
+        tokens,
+        lease.as_secs_f64()
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// Whether the attempt still holds its task; locks the task for the transaction when it does.
+///
+/// # Errors
+/// From Postgres.
+pub async fn hold(db: &mut PgConnection, id: Uuid, token: i64) -> sqlx::Result<bool> {
+    Ok(sqlx::query!("select id from task where id = $1 and token = $2 for update", id, token).fetch_optional(db).await?.is_some())
+}
+
+/// Ends an attempt's task and settles its lane. False when the lease was lost: then nothing has changed. The lane must be locked.
+///
+/// # Errors
+/// From Postgres.
+pub async fn finish(db: &mut PgConnection, task: &Claimed, outcome: Outcome, error: Option<&str>) -> sqlx::Result<bool> {
+    let ended = sqlx::query!(
+        "with gone as (delete from task where id = $1 and token = $2 returning *)
+         insert into task_history (id, kind, instance_id, team_id, outcome, run_after, attempt, max_attempts, payload, reason,
+                                   requested_by, traceparent, error, created_at, started_at, finished_at)
+         select id, kind, instance_id, team_id, $3, run_after, attempt, max_attempts, payload, reason,
+                requested_by, traceparent, $4, created_at, started_at, clock_timestamp() from gone",
+        task.id,
+        task.token,
+        outcome.as_str(),
+        error
+    )
+    .execute(&mut *db)
+    .await?;
+    settle(db, &[task.instance_id]).await?;
+    Ok(ended.rows_affected() == 1)
+}
+
+/// Puts an attempt's task back. Meets it a waiting one of its kind, it merges into that and ends `superseded`. False when the
+/// lease was lost. The lane must be locked.
+///
+/// # Errors
+/// From Postgres.
+pub async fn give_back(db: &mut PgConnection, task: &Claimed, how: &Return) -> sqlx::Result<bool> {
+    let twin = sqlx::query_scalar!(
+        "select id from task where instance_id = $1 and kind = $2 and state <> 'running'",
+        task.instance_id,
+        task.kind
+    )
+    .fetch_optional(&mut *db)
+    .await?;
+    if twin.is_some() {
+        let error = match how {
+            Return::Retry { error, .. } | Return::Wait { error, .. } => Some(error.as_str()),
+            Return::GiveBack => None,
+        };
+        return finish(db, task, Outcome::Superseded, error).await;
+    }
+    let (pause, punished, waiting, error) = match how {
+        Return::Retry { error, pause } => (*pause, true, None, Some(error)),
+        Return::Wait { what, error, pause } => (*pause, false, Some(what), Some(error)),
+        Return::GiveBack => (Duration::ZERO, false, None, None),
+    };
+    let back = sqlx::query!(
+        "update task set state = case when $3::double precision > 0 then 'parked' else 'blocked' end,
+                run_after = now() + make_interval(secs => $3),
+                attempt = case when $4 then attempt else greatest(attempt - 1, 0) end,
+                waiting_for = $5, waiting_since = case when $5::text is null then null else coalesce(waiting_since, now()) end,
+                error = coalesce($6, error), token = null, worker = null, lease_until = null, deadline_at = null
+         where id = $1 and token = $2",
+        task.id,
+        task.token,
+        pause.as_secs_f64(),
+        punished,
+        waiting,
+        error
+    )
+    .execute(&mut *db)
+    .await?;
+    settle(db, &[task.instance_id]).await?;
+    Ok(back.rows_affected() == 1)
+}
+
+/// Cancels what waits for an instance, except tasks of kind `except`, and asks what runs to stop. Locks the lane.
+///
+/// # Errors
+/// From Postgres.
+pub async fn overtake(db: &mut PgConnection, instance: Uuid, except: &str, reason: &str) -> sqlx::Result<()> {
+    lock_lanes(db, &[instance]).await?;
+    sqlx::query!(
+        "with gone as (delete from task where instance_id = $1 and kind <> $2 and state <> 'running' returning *)
+         insert into task_history (id, kind, instance_id, team_id, outcome, run_after, attempt, max_attempts, payload, reason,
+                                   requested_by, traceparent, error, created_at, started_at, finished_at)
+         select id, kind, instance_id, team_id, 'cancelled', run_after, attempt, max_attempts, payload, reason,
+                requested_by, traceparent, $3, created_at, started_at, clock_timestamp() from gone",
+        instance,
+        except,
+        reason
+    )
+    .execute(&mut *db)
+    .await?;
+    sqlx::query!(
+        "update task set stop_reason = $3 where instance_id = $1 and kind <> $2 and state = 'running'",
+        instance,
+        except,
+        reason
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Makes what has come due ready. Returns how many heads were found.
+///
+/// # Errors
+/// From Postgres.
+pub async fn promote_due(pool: &PgPool) -> sqlx::Result<u64> {
+    let mut promoted = 0;
+    loop {
+        let instances = sqlx::query_scalar!(
+            "select distinct instance_id from (select instance_id from task where state = 'parked' and run_after <= now()
+             order by run_after limit 500) due"
+        )
+        .fetch_all(pool)
+        .await?;
+        if instances.is_empty() {
+            return Ok(promoted);
+        }
+        let mut tx = pool.begin().await?;
+        lock_lanes(&mut tx, &instances).await?;
+        sqlx::query!(
+            "update task set state = 'blocked' where instance_id = any($1) and state = 'parked' and run_after <= now()",
+            &instances
+        )
+        .execute(&mut *tx)
+        .await?;
+        promoted += settle(&mut tx, &instances).await?;
+        tx.commit().await?;
+    }
+}
+
+/// Promotes lanes that wait without a head. There should be none; the caller counts them.
+///
+/// # Errors
+/// From Postgres.
+pub async fn promote_headless(pool: &PgPool) -> sqlx::Result<u64> {
+    let instances = sqlx::query_scalar!(
+        "select distinct instance_id from task t where state = 'blocked'
+           and not exists (select from task r where r.instance_id = t.instance_id and r.state in ('ready', 'running')) limit 500"
+    )
+    .fetch_all(pool)
+    .await?;
+    if instances.is_empty() {
+        return Ok(0);
+    }
+    let mut tx = pool.begin().await?;
+    lock_lanes(&mut tx, &instances).await?;
+    let promoted = settle(&mut tx, &instances).await?;
+    tx.commit().await?;
+    Ok(promoted)
+}
+
+/// Frees tasks whose worker has been silent for longer than lease and grace, or is past its deadline. Fenced: the old
+/// attempt's token is void from here on.
+///
+/// # Errors
+/// From Postgres.
+pub async fn free_expired(pool: &PgPool, grace: Duration) -> sqlx::Result<u64> {
+    let lost = sqlx::query!(
+        "select instance_id from task where state = 'running'
+           and least(lease_until, deadline_at) + make_interval(secs => $1) < clock_timestamp() limit 500",
+        grace.as_secs_f64()
+    )
+    .fetch_all(pool)
+    .await?;
+    if lost.is_empty() {
+        return Ok(0);
+    }
+    let instances: Vec<Uuid> = lost.into_iter().map(|r| r.instance_id).collect();
+    let mut tx = pool.begin().await?;
+    lock_lanes(&mut tx, &instances).await?;
+    // One of its kind that waits already takes its place.
+    let merged = sqlx::query!(
+        "with gone as (delete from task t where instance_id = any($1) and state = 'running'
+              and least(lease_until, deadline_at) + make_interval(secs => $2) < clock_timestamp()
+              and exists (select from task w where w.instance_id = t.instance_id and w.kind = t.kind and w.state <> 'running') returning *)
+         insert into task_history (id, kind, instance_id, team_id, outcome, run_after, attempt, max_attempts, payload, reason,
+                                   requested_by, traceparent, error, created_at, started_at, finished_at)
+         select id, kind, instance_id, team_id, 'superseded', run_after, attempt, max_attempts, payload, reason,
+                requested_by, traceparent, 'its worker was lost', created_at, started_at, clock_timestamp() from gone",
+        &instances,
+        grace.as_secs_f64()
+    )
+    .execute(&mut *tx)
+    .await?;
+    let freed = sqlx::query!(
+        "update task set state = 'blocked', token = null, worker = null, lease_until = null, deadline_at = null,
+                error = 'its worker was lost'
+         where instance_id = any($1) and state = 'running'
+           and least(lease_until, deadline_at) + make_interval(secs => $2) < clock_timestamp()",
+        &instances,
+        grace.as_secs_f64()
+    )
+    .execute(&mut *tx)
+    .await?;
+    settle(&mut tx, &instances).await?;
+    tx.commit().await?;
+    Ok(merged.rows_affected() + freed.rows_affected())
+}
+
+/// Makes the history's partitions for this month and two ahead.
+///
+/// # Errors
+/// From Postgres.
+pub async fn ensure_partitions(pool: &PgPool) -> sqlx::Result<()> {
+    let months = sqlx::query!(
+        r#"select to_char(m, 'YYYY_MM') as "name!", to_char(m, 'YYYY-MM-DD') as "from!", to_char(m + interval '1 month', 'YYYY-MM-DD') as "to!"
+           from generate_series(date_trunc('month', now() at time zone 'UTC'), date_trunc('month', now() at time zone 'UTC') + interval '2 months', interval '1 month') m
+           where to_regclass('task_history_' || to_char(m, 'YYYY_MM')) is null"#
+    )
+    .fetch_all(pool)
+    .await?;
+    for month in months {
+        let ddl = format!(
+            "create table if not exists task_history_{} partition of task_history for values from ('{} 00:00+00') to ('{} 00:00+00')",
+            month.name, month.from, month.to
+        );
+        sqlx::query(sqlx::AssertSqlSafe(ddl)).execute(pool).await?;
+    }
+    Ok(())
+}
+
+/// Wakes workers of every process. After the commit of what they should see, and without waiting for the disk.
+///
+/// # Errors
+/// From Postgres.
+pub async fn notify(pool: &PgPool, channel: &str, payloads: &[String]) -> sqlx::Result<()> {
+    let mut tx = pool.begin().await?;
+    sqlx::query!("set local synchronous_commit = off").execute(&mut *tx).await?;
+    sqlx::query!("select pg_notify($1, p) from unnest($2::text[]) p", channel, payloads).fetch_all(&mut *tx).await?;
+    tx.commit().await
+}
+
+/// Cancels one task: ends it when it waits, asks it to stop when it runs. False when it has ended. Locks the lane.
+///
+/// # Errors
+/// From Postgres.
+pub async fn cancel(db: &mut PgConnection, instance: Uuid, id: Uuid, reason: &str) -> sqlx::Result<bool> {
+    lock_lanes(db, &[instance]).await?;
+    let ended = sqlx::query!(
+        "with gone as (delete from task where id = $1 and state <> 'running' returning *)
+         insert into task_history (id, kind, instance_id, team_id, outcome, run_after, attempt, max_attempts, payload, reason,
+                                   requested_by, traceparent, error, created_at, started_at, finished_at)
+         select id, kind, instance_id, team_id, 'cancelled', run_after, attempt, max_attempts, payload, reason,
+                requested_by, traceparent, $2, created_at, started_at, clock_timestamp() from gone",
+        id,
+        reason
+    )
+    .execute(&mut *db)
+    .await?;
+    let asked = sqlx::query!("update task set stop_reason = $2 where id = $1 and state = 'running'", id, reason).execute(&mut *db).await?;
+    settle(db, &[instance]).await?;
+    Ok(ended.rows_affected() + asked.rows_affected() == 1)
+}

@@ -1,0 +1,4 @@
+//! x
+use super::AppState;
+/// x
+pub fn routes(_s: &AppState) -> axum::Router<AppState> { axum::Router::new() }

@@ -1,0 +1,69 @@
+//! `/api/v1/stream`: server-sent events of ids and kinds. What one may not see is not told.
+
+use super::{AppState, extract::Signed, live::Change};
+use crate::{authz::{Action, Actor, Scope, allows}, db};
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response, Sse, sse::{Event, KeepAlive}},
+};
+use http::HeaderMap;
+use std::{convert::Infallible, time::Duration};
+use svcforge_app::domain::TeamId;
+use tokio::sync::broadcast::error::RecvError;
+
+/// The stream.
+#[utoipa::path(get, path = "/stream", tag = "live", responses((status = 200, description = "text/event-stream of `changed` {topic,id} and `reset`")))]
+pub async fn stream(Signed(actor): Signed, State(state): State<AppState>, headers: HeaderMap) -> Response {
+    let last = headers.get("last-event-id").and_then(|v| v.to_str().ok());
+    let (missed, mut rx) = state.live.resume(last);
+    let events = async_stream::stream! {
+        // Says at once that the stream stands, so that a page can tell "connected" from "connecting".
+        yield Ok::<_, Infallible>(Event::default().comment("hello"));
+        match missed {
+            None => yield Ok(Event::default().event("reset").data("{}")),
+            Some(changes) => for change in changes {
+                if let Some(event) = event(&state, &actor, &change).await { yield Ok(event); }
+            }
+        }
+        loop {
+            let change = tokio::select! {
+                () = state.draining.cancelled() => return,
+                change = rx.recv() => change,
+            };
+            match change {
+                Ok(change) => if let Some(event) = event(&state, &actor, &change).await { yield Ok(event); },
+                // Too slow: what was dropped is unknown, so everything is.
+                Err(RecvError::Lagged(_)) => yield Ok(Event::default().event("reset").data("{}")),
+                Err(RecvError::Closed) => return,
+            }
+        }
+    };
+    let mut response = Sse::new(events).keep_alive(KeepAlive::new().interval(Duration::from_secs(15))).into_response();
+    response.headers_mut().insert("x-accel-buffering", http::HeaderValue::from_static("no"));
+    response
+}
+
+async fn event(state: &AppState, actor: &Actor, change: &Change) -> Option<Event> {
+    let id = format!("{}-{}", state.live.boot, change.n);
+    if change.topic.is_empty() {
+        return Some(Event::default().event("reset").id(id).data("{}"));
+    }
+    if !visible(state, actor, change).await {
+        return None;
+    }
+    let data = serde_json::json!({"topic": change.topic, "id": change.id}).to_string();
+    Some(Event::default().event("changed").id(id).data(data))
+}
+
+async fn visible(state: &AppState, actor: &Actor, change: &Change) -> bool {
+    if actor.admin {
+        return true;
+    }
+    let Ok(id) = change.id.parse() else { return change.topic == "catalog" };
+    let team = match change.topic.as_str() {
+        "instance" => db::instance::find_team(&state.ops.pool, id).await,
+        "task" => db::task::find_team(&state.ops.pool, id).await,
+        _ => return true,
+    };
+    matches!(team, Ok(Some(team)) if allows(actor, Action::ViewInstance, Scope::Team(TeamId(team))))
+}

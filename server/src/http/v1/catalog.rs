@@ -1,0 +1,28 @@
+//! What may be asked for.
+
+use crate::{
+    authz::{Action, Scope, require},
+    db,
+    error::Error,
+    http::{AppState, extract::{Path, Signed}},
+};
+use axum::{Json, extract::State};
+use svcforge_app::domain::{CatalogEntry, CatalogView, Problem};
+
+/// The catalog.
+#[utoipa::path(get, path = "/catalog", tag = "catalog", responses((status = 200, body = CatalogView)))]
+pub async fn list(Signed(actor): Signed, State(state): State<AppState>) -> Result<Json<CatalogView>, Error> {
+    require(&actor, Action::ViewCatalog, Scope::Platform, "catalog")?;
+    let items = db::catalog::list_current(&state.ops.pool).await?.iter().map(|r| r.entry.view()).collect();
+    // What is wrong with an edit is for those who can mend it.
+    let fault = if actor.admin { db::catalog::fault(&state.ops.pool).await? } else { None };
+    Ok(Json(CatalogView { items, fault }))
+}
+
+/// One entry.
+#[utoipa::path(get, path = "/catalog/{type}", tag = "catalog", params(("type" = String, Path)), responses((status = 200, body = CatalogEntry), (status = 404)))]
+pub async fn show(Signed(actor): Signed, State(state): State<AppState>, Path(service_type): Path<String>) -> Result<Json<CatalogEntry>, Error> {
+    require(&actor, Action::ViewCatalog, Scope::Platform, "catalog entry")?;
+    let found = db::catalog::find_current(&state.ops.pool, &service_type).await?;
+    Ok(Json(found.ok_or_else(|| Problem::not_found("catalog entry"))?.entry.view()))
+}

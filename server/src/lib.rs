@@ -1,0 +1,19 @@
+//! The works of svcforge. `cli/` is the only place where parts are built and joined; see ARCHITECTURE.md for the map.
+
+pub mod authz;
+pub mod catalog;
+pub mod changes;
+pub mod cli;
+pub mod clock;
+pub mod cluster;
+pub mod config;
+pub mod db;
+pub mod embedded;
+pub mod error;
+pub mod http;
+pub mod ids;
+pub mod ops;
+pub mod portal;
+pub mod provision;
+pub mod queue;
+pub mod tasks;

@@ -1,0 +1,5 @@
+//! svcforge: parse and go.
+
+fn main() -> std::process::ExitCode {
+    svcforge::cli::run()
+}

@@ -1,0 +1,62 @@
+//! Use cases: one change, whole or not at all. Here transactions of people's changes begin and end. Each asks
+//! [`crate::authz`], checks, changes, and writes event and audit in the same transaction.
+
+mod change_instance;
+mod create_team;
+mod delete_instance;
+mod request_instance;
+mod retry_instance;
+mod reveal;
+
+pub use change_instance::{Change, change_instance, upgrade_instance};
+pub use create_team::{CreateTeam, create_team};
+pub use delete_instance::{Precondition, delete_instance};
+pub use request_instance::{RequestInstance, request_instance};
+pub use retry_instance::{cancel_task, retry_instance};
+pub use reveal::reveal;
+
+use crate::{
+    authz::{Action, Actor, Scope, require},
+    changes::Changes,
+    db,
+    error::Error,
+};
+use sqlx::PgPool;
+use svcforge_app::domain::{Instance, Problem, TeamId};
+use uuid::Uuid;
+
+/// What every operation needs.
+#[derive(Clone, Debug)]
+pub struct Ops {
+    /// Postgres.
+    pub pool: PgPool,
+    /// Tells others.
+    pub changes: Changes,
+    /// Where ServiceDefinitions live.
+    pub apps_namespace: String,
+}
+
+impl Ops {
+    /// Refuses what the actor may not do with this instance: 404 where they may not look.
+    async fn require_on(&self, actor: &Actor, action: Action, id: Uuid) -> Result<(), Error> {
+        let team = db::instance::find_team(&self.pool, id).await?.ok_or_else(|| Problem::not_found("instance"))?;
+        Ok(require(actor, action, Scope::Team(TeamId(team)), "instance")?)
+    }
+
+    /// The instance as shown, after a change; told to everybody who looks at it.
+    async fn shown(&self, id: Uuid) -> Result<Instance, Error> {
+        self.changes.changed("instance", id);
+        self.changes.work();
+        find_instance(&self.pool, id).await
+    }
+}
+
+/// An instance by its id, in any state. The caller has asked the policy.
+///
+/// # Errors
+/// 404 when there is none.
+pub async fn find_instance(pool: &PgPool, id: Uuid) -> Result<Instance, Error> {
+    let filter = db::instance::Filter { id: Some(id), ..Default::default() };
+    let found = db::instance::list(pool, &filter, 1).await?.pop();
+    Ok(found.ok_or_else(|| Problem::not_found("instance"))?)
+}

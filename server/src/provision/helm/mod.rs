@@ -1,0 +1,10 @@
+//! Helm, supervised: the only module that starts processes for tasks. argv only, nothing inherited, nothing left behind.
+
+mod argv;
+pub mod guard;
+mod install;
+mod recover;
+mod remove;
+mod run;
+
+pub use run::Helm;

@@ -1,0 +1,205 @@
+//! One run of Helm beside one attempt: guarded, its output streamed to the task's log and capped, its environment rebuilt.
+
+use super::{
+    argv::judge,
+    guard::{BEAT, STOP},
+};
+use crate::{
+    provision::Fault,
+    queue::{Attempt, Stop, Timing},
+};
+use std::{
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader},
+    process::{ChildStdin, Command},
+};
+
+/// Most output that is kept of one run, bytes.
+const MAX_OUTPUT: usize = 1 << 20;
+
+/// Helm and how it is run.
+#[derive(Clone, Debug)]
+pub struct Helm {
+    /// Helm's binary.
+    pub bin: PathBuf,
+    /// svcforge's own binary, for the guard.
+    pub guard: PathBuf,
+    /// Which cluster.
+    pub kubeconfig: PathBuf,
+    /// Context in it.
+    pub context: Option<String>,
+    /// What Helm is given as `--timeout`.
+    pub timeout: std::time::Duration,
+    /// Heartbeats and stop.
+    pub timing: Timing,
+    /// Environment that Helm may see: proxy, CA.
+    pub environment: Vec<(String, String)>,
+}
+
+/// A folder of one run: 0700, gone with it.
+#[derive(Debug)]
+pub struct Workdir(PathBuf);
+
+impl Workdir {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn new() -> Result<Self, Fault> {
+        use std::os::unix::fs::DirBuilderExt;
+        let path = std::env::temp_dir().join(format!("svcforge-{}", crate::ids::new_secret()));
+        std::fs::DirBuilder::new().mode(0o700).create(&path).map_err(|e| Fault::Failed(format!("cannot make {}: {e}", path.display())))?;
+        Ok(Self(path))
+    }
+
+    /// Writes a file of it, 0600.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, name: &str, content: &[u8]) -> Result<PathBuf, Fault> {
+        use std::io::Write;
+        let path = self.0.join(name);
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let written = options.open(&path).and_then(|mut file| file.write_all(content));
+        written.map_err(|e| Fault::Failed(format!("cannot write {}: {e}", path.display())))?;
+        Ok(path)
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Workdir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Helm {
+    /// Runs Helm to its end.
+    ///
+    /// # Errors
+    /// [`Fault::Stopped`] when the attempt was told to stop; else what Helm's words mean.
+    pub async fn run(&self, argv: &[String], dir: &Workdir, attempt: &Attempt) -> Result<(), Fault> {
+        let mut child = self.command(argv, dir).spawn().map_err(|e| Fault::Failed(format!("cannot start Helm's guard: {e}")))?;
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (Some(mut stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
+            return Err(Fault::Failed("Helm's guard has no pipes".into()));
+        };
+        attempt.log("svcforge", &format!("helm {}", argv.join(" ")));
+        let ended = async {
+            let ((), words, status) = tokio::join!(stream(stdout, "stdout", attempt), capture(stderr, attempt), child.wait());
+            (words, status)
+        };
+        let (stop, (words, status)) = supervise(&mut stdin, attempt, ended).await;
+        if let Some(stop) = stop {
+            return Err(Fault::Stopped(stop));
+        }
+        match status {
+            Ok(status) if status.success() => Ok(()),
+            Ok(_) => Err(judge(&words)),
+            Err(error) => Err(Fault::Failed(format!("Helm's end was not seen: {error}"))),
+        }
+    }
+
+    fn command(&self, argv: &[String], dir: &Workdir) -> Command {
+        let timing = &self.timing;
+        let mut command = Command::new(&self.guard);
+        command
+            .arg("guard")
+            .arg(format!("--term-after-ms={}", timing.term_after.as_millis()))
+            .arg(format!("--kill-after-ms={}", timing.kill_after.as_millis()))
+            .arg(format!("--grace-ms={}", timing.stop_grace.as_millis()))
+            .arg("--")
+            .arg(&self.bin)
+            .arg(format!("--kubeconfig={}", self.kubeconfig.display()));
+        if let Some(context) = &self.context {
+            command.arg(format!("--kube-context={context}"));
+        }
+        command.args(argv).env_clear().envs(self.environment.iter().cloned());
+        for (name, folder) in [
+            ("HOME", "home"),
+            ("HELM_CACHE_HOME", "cache"),
+            ("HELM_CONFIG_HOME", "config"),
+            ("HELM_DATA_HOME", "data"),
+            ("TMPDIR", ""),
+        ] {
+            command.env(name, dir.path().join(folder));
+        }
+        command
+            .current_dir(dir.path())
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+}
+
+/// Passes heartbeats on and asks the guard to end Helm when the attempt must stop; comes back when Helm has ended.
+async fn supervise<T>(stdin: &mut ChildStdin, attempt: &Attempt, ended: impl Future<Output = T>) -> (Option<Stop>, T) {
+    let mut ended = std::pin::pin!(ended);
+    let mut beats = attempt.heartbeats();
+    let mut stopped = None;
+    loop {
+        tokio::select! {
+            result = &mut ended => return (stopped, result),
+            beat = beats.changed() => {
+                if beat.is_err() {
+                    // Nobody beats any more; the guard's own clock decides.
+                    return (stopped.or(Some(Stop::LeaseLost)), ended.await);
+                }
+                let _ = stdin.write_all(&[BEAT]).await;
+            }
+            stop = attempt.until_stopped(), if stopped.is_none() => {
+                attempt.log("svcforge", "asking Helm to stop");
+                let _ = stdin.write_all(&[STOP]).await;
+                stopped = Some(stop);
+            }
+        }
+    }
+}
+
+async fn stream(pipe: impl AsyncRead + Unpin, name: &'static str, attempt: &Attempt) {
+    read(pipe, |line| attempt.log(name, line)).await;
+}
+
+async fn capture(pipe: impl AsyncRead + Unpin, attempt: &Attempt) -> String {
+    let mut words = String::new();
+    read(pipe, |line| {
+        attempt.log("stderr", line);
+        words.push_str(line);
+        words.push('\n');
+    })
+    .await;
+    words
+}
+
+/// Reads to the end, line by line; past the cap it reads on, so that the child never blocks, and keeps nothing.
+async fn read(pipe: impl AsyncRead + Unpin, mut keep: impl FnMut(&str)) {
+    let mut reader = BufReader::new(pipe);
+    let (mut line, mut kept) = (Vec::new(), 0);
+    loop {
+        line.clear();
+        let mut limited = tokio::io::AsyncReadExt::take(&mut reader, 64 * 1024);
+        match limited.read_until(b'\n', &mut line).await {
+            Ok(0) | Err(_) => return,
+            Ok(n) if kept + n <= MAX_OUTPUT => {
+                kept += n;
+                keep(String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']));
+            }
+            Ok(_) if kept < usize::MAX / 2 => {
+                kept = usize::MAX / 2;
+                keep("… more than 1 MiB; the rest is not kept");
+            }
+            Ok(_) => {}
+        }
+    }
+}
