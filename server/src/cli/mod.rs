@@ -9,6 +9,7 @@ mod openapi;
 mod run_file;
 mod seed;
 mod serve;
+mod testbed;
 mod up;
 
 use crate::provision::helm::guard::{self, GuardArgs};
@@ -40,6 +41,9 @@ enum Command {
     Openapi,
     /// Fills the database with instances to look at (simulated cluster only).
     Seed(seed::SeedArgs),
+    /// Postgres and control plane for the tests.
+    #[command(hide = true)]
+    Testbed(testbed::TestbedArgs),
     /// Guards a child process (svcforge starts this itself).
     #[command(hide = true)]
     Guard(GuardArgs),
@@ -63,6 +67,7 @@ pub fn run() -> ExitCode {
         Command::Up(args) => runtime().and_then(|rt| rt.block_on(up::run(*args))),
         Command::Serve(args) => runtime().and_then(|rt| rt.block_on(serve::run(*args))),
         Command::Migrate(args) => runtime().and_then(|rt| rt.block_on(migrate::run(args))),
+        Command::Testbed(args) => runtime().and_then(|rt| rt.block_on(testbed::run(args))),
         Command::Seed(args) => runtime().and_then(|rt| rt.block_on(seed::run(args))),
     };
     match done {

@@ -159,7 +159,7 @@ pub async fn host(parts: Parts, stop: CancellationToken, told: impl Future<Outpu
             handler: tasks,
             timing,
             slots: worker.worker_slots,
-            drain: Duration::from_secs(worker.drain_s),
+            drain: Duration::from_secs(worker.drain_s.unwrap_or(60)),
             changes: changes.clone(),
             wake: wake.clone(),
         };

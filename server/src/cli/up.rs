@@ -69,6 +69,7 @@ const CATALOG: &str = "deploy/catalog";
 
 pub async fn run(mut args: UpArgs) -> anyhow::Result<()> {
     args.worker.check()?;
+    args.worker.drain_s.get_or_insert(5);
     std::fs::create_dir_all(&args.dir).with_context(|| args.dir.display().to_string())?;
     let dir = args.dir.canonicalize()?;
     let _lock = Lock::take(&dir)?;
@@ -218,14 +219,16 @@ fn step(what: &str, began: Instant) {
 
 /// Ends on Ctrl-C, on SIGTERM, or when the parent dies.
 async fn told_to_stop() {
-    let parent = nix::unistd::getppid();
-    let orphaned = async {
-        while nix::unistd::getppid() == parent {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-    };
     tokio::select! {
         () = serve::stopped_by_signal() => {}
-        () = orphaned => {}
+        () = orphaned() => {}
+    }
+}
+
+/// Ends when the parent dies.
+pub async fn orphaned() {
+    let parent = nix::unistd::getppid();
+    while nix::unistd::getppid() == parent {
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }

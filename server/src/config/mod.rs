@@ -68,9 +68,9 @@ pub struct Worker {
     /// Attempts at once.
     #[arg(long, env = "SVCFORGE_WORKER_SLOTS", default_value_t = 4)]
     pub worker_slots: usize,
-    /// How long a stopping worker lets running attempts finish, seconds.
-    #[arg(long, env = "SVCFORGE_DRAIN_S", default_value_t = 60)]
-    pub drain_s: u64,
+    /// How long a stopping worker lets running attempts finish, seconds; 60 when not said, 5 for `up`.
+    #[arg(long, env = "SVCFORGE_DRAIN_S")]
+    pub drain_s: Option<u64>,
     /// Where ServiceDefinitions live.
     #[arg(long, env = "SVCFORGE_APPS_NAMESPACE", default_value = "polychrome-apps")]
     pub apps_namespace: String,

@@ -41,6 +41,8 @@ pub struct ControlPlane {
     volumes: tokio::task::JoinHandle<()>,
 }
 
+/// The node that kwok plays.
+const NODE: &str = "local-1";
 /// Longest start of one component.
 const START: Duration = Duration::from_secs(60);
 
@@ -127,13 +129,14 @@ impl ControlPlane {
             "--kube-api-burst=2000".into(),
         ];
         processes.push(launcher.start("kube-scheduler", Manner::default(), &scheduler)?);
-        let mut kwok = vec![exe("kwok"), format!("--kubeconfig={}", path(&kubeconfig)), "--manage-all-nodes=true".into(), "--id=svcforge".into()];
+        let mut kwok = vec![exe("kwok"), format!("--kubeconfig={}", path(&kubeconfig)), "--manage-all-nodes=true".into()];
         let mut stages: Vec<PathBuf> = std::fs::read_dir(bin.join("kwok-stages"))?.flatten().map(|f| f.path()).collect();
         stages.sort();
         kwok.extend(stages.iter().map(|stage| format!("--config={}", path(stage))));
-        processes.push(launcher.start("kwok", Manner::default(), &kwok)?);
-
+        let mut kwok = launcher.start("kwok", Manner::default(), &kwok)?;
         furnish(&clients.request, apps_namespace).await?;
+        kwok.until(START, || node_ready(clients.request.clone())).await?;
+        processes.push(kwok);
         let volumes = tokio::spawn(volumes::provide(clients.request.clone()));
         Ok(Self { kubeconfig, bin: bin.into(), processes, volumes })
     }
@@ -150,6 +153,13 @@ impl ControlPlane {
 async fn ready(client: Client) -> bool {
     let Ok(request) = http::Request::get("/readyz").body(vec![]) else { return false };
     client.request_text(request).await.is_ok_and(|text| text == "ok")
+}
+
+async fn node_ready(client: Client) -> bool {
+    let nodes: Api<Node> = Api::all(client);
+    let Ok(node) = nodes.get(NODE).await else { return false };
+    let conditions = node.status.and_then(|s| s.conditions).unwrap_or_default();
+    conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
 fn write_kubeconfig(file: &Path, port: u16, pki: &Pki, tokens: &Path) -> anyhow::Result<()> {
@@ -171,10 +181,10 @@ async fn furnish(client: &Client, apps_namespace: &str) -> anyhow::Result<()> {
     let room = json!({"cpu": "64", "memory": "256Gi", "pods": "2000", "ephemeral-storage": "1Ti"});
     let node = json!({
         "apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": "local-1", "labels": {"kubernetes.io/hostname": "local-1", "kubernetes.io/os": "linux", "type": "kwok"}, "annotations": {"kwok.x-k8s.io/node": "fake"}},
+        "metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE, "kubernetes.io/os": "linux", "type": "kwok"}, "annotations": {"kwok.x-k8s.io/node": "fake"}},
         "status": {"allocatable": room, "capacity": room},
     });
-    apply::<Node>(&Api::all(client.clone()), "local-1", &node).await?;
+    apply::<Node>(&Api::all(client.clone()), NODE, &node).await?;
     let class = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
         "metadata": {"name": volumes::CLASS, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},

@@ -1,4 +1,143 @@
-//! x
-use super::AppState;
-/// x
-pub fn routes(_s: AppState) -> axum::Router<AppState> { axum::Router::new() }
+//! What people post: plain forms, the same with and without JavaScript. A form that is not taken comes back as its own page
+//! with what was typed and what is wrong; one that is leads on by 303.
+
+use super::{AppState, extract::{Path, Signed}, site};
+use crate::{
+    db,
+    error::Error,
+    ops::{self, Precondition, RequestInstance},
+};
+use axum::{
+    Router,
+    extract::{Form, Request, State},
+    response::{IntoResponse, Redirect, Response},
+    routing::post,
+};
+use std::collections::BTreeMap;
+use svcforge_app::{
+    domain::{FieldError, Problem, parameters},
+    pages::FormFlash,
+};
+use uuid::Uuid;
+
+type Values = BTreeMap<String, String>;
+
+/// Every form's target.
+pub fn routes() -> Router<AppState> {
+    Router::new()
+        .route("/request/{type}", post(request))
+        .route("/services/{id}/delete", post(delete))
+        .route("/services/{id}/reveal", post(reveal))
+        .route("/services/{id}/retry", post(retry))
+        .route("/services/{id}/upgrade", post(upgrade))
+        .route("/tasks/{id}/cancel", post(cancel))
+}
+
+/// The page at `path`, drawn again with what came back.
+async fn again(state: &AppState, path: &str, headers: http::HeaderMap, extensions: http::Extensions, flash: FormFlash) -> Response {
+    let mut request = Request::get(path).body(axum::body::Body::empty()).unwrap_or_default();
+    *request.headers_mut() = headers;
+    *request.extensions_mut() = extensions;
+    site::render(state, request, FormFlash { key: crate::ids::new_id().to_string(), ..flash }).await
+}
+
+/// Draws the page at `path` again with the problem; or answers an error of ours.
+async fn failed(state: &AppState, path: &str, parts: http::request::Parts, values: Values, error: Error) -> Response {
+    let problem = error.into_problem();
+    again(state, path, parts.headers, parts.extensions, FormFlash { values, problem: Some(problem), ..FormFlash::default() }).await
+}
+
+async fn read(request: Request) -> Result<(http::request::Parts, Values), Error> {
+    let (parts, body) = request.into_parts();
+    let rebuilt = Request::from_parts(parts.clone(), body);
+    let Form(values) = <Form<Values> as axum::extract::FromRequest<()>>::from_request(rebuilt, &())
+        .await
+        .map_err(|e| Problem::bad_request(format!("The form cannot be read: {}", e.body_text())))?;
+    Ok((parts, values))
+}
+
+async fn request(Signed(actor): Signed, State(state): State<AppState>, Path(service_type): Path<String>, request: Request) -> Result<Response, Error> {
+    let (parts, values) = read(request).await?;
+    let path = format!("/request/{service_type}");
+    let done = async {
+        let entry = db::catalog::find_current(&state.ops.pool, &service_type).await?;
+        let entry = entry.ok_or_else(|| Problem::not_found("catalog entry"))?;
+        let ask = typed(&service_type, &entry.entry.parameters, &values)?;
+        let key = values.get("key").map(String::as_str).filter(|k| (1..=255).contains(&k.len()));
+        ops::request_instance(&state.ops, &actor, ask, key).await
+    };
+    match done.await {
+        Ok((instance, _)) => Ok(Redirect::to(&format!("/services/{}", instance.id)).into_response()),
+        Err(error) => Ok(failed(&state, &path, parts, values, error).await),
+    }
+}
+
+/// The posted text, typed by the schema.
+fn typed(service_type: &str, schema: &serde_json::Value, values: &Values) -> Result<RequestInstance, Problem> {
+    let text = |name: &str| values.get(name).map(|v| v.trim().to_owned()).unwrap_or_default();
+    let posted = values.iter().filter_map(|(name, v)| Some((name.strip_prefix("p.")?.to_owned(), v.clone()))).collect();
+    let days = text("ttl_days");
+    let ttl_seconds = match days.as_str() {
+        "" => None,
+        days => Some(days.parse::<i64>().ok().and_then(|d| d.checked_mul(86_400)).ok_or_else(|| {
+            Problem::invalid(vec![FieldError { pointer: "/ttl_seconds".into(), detail: "must be a whole number of days".into() }])
+        })?),
+    };
+    Ok(RequestInstance {
+        team: text("team"),
+        service_type: service_type.to_owned(),
+        name: text("name"),
+        parameters: parameters::from_form(schema, &posted),
+        ttl_seconds,
+    })
+}
+
+async fn delete(Signed(actor): Signed, State(state): State<AppState>, Path(id): Path<Uuid>, request: Request) -> Result<Response, Error> {
+    let (parts, values) = read(request).await?;
+    let when = Precondition {
+        version: values.get("version").and_then(|v| v.parse().ok()),
+        confirm: Some(values.get("confirm").map(|v| v.trim().to_owned()).unwrap_or_default()),
+        required: true,
+    };
+    match ops::delete_instance(&state.ops, &actor, id, when).await {
+        Ok(_) => Ok(Redirect::to(&format!("/services/{id}")).into_response()),
+        Err(error) => Ok(failed(&state, &format!("/services/{id}/delete"), parts, values, error).await),
+    }
+}
+
+async fn reveal(Signed(actor): Signed, State(state): State<AppState>, Path(id): Path<Uuid>, request: Request) -> Result<Response, Error> {
+    let (parts, _) = read(request).await?;
+    let path = format!("/services/{id}");
+    match ops::reveal(&state.ops, &actor, id, true).await {
+        Ok(connection) => {
+            let flash = FormFlash { revealed: Some(connection), ..FormFlash::default() };
+            Ok(again(&state, &path, parts.headers, parts.extensions, flash).await)
+        }
+        Err(error) => Ok(failed(&state, &path, parts, Values::new(), error).await),
+    }
+}
+
+async fn retry(Signed(actor): Signed, State(state): State<AppState>, Path(id): Path<Uuid>, request: Request) -> Result<Response, Error> {
+    let done = ops::retry_instance(&state.ops, &actor, id).await;
+    after(&state, id, request, done).await
+}
+
+async fn upgrade(Signed(actor): Signed, State(state): State<AppState>, Path(id): Path<Uuid>, request: Request) -> Result<Response, Error> {
+    let done = ops::upgrade_instance(&state.ops, &actor, id).await;
+    after(&state, id, request, done).await
+}
+
+async fn cancel(Signed(actor): Signed, State(state): State<AppState>, Path(id): Path<Uuid>, request: Request) -> Result<Response, Error> {
+    match ops::cancel_task(&state.ops, &actor, id).await {
+        Ok(task) => after(&state, task.instance_id.0, request, Ok(task)).await,
+        Err(error) => Err(error),
+    }
+}
+
+async fn after<T>(state: &AppState, id: Uuid, request: Request, done: Result<T, Error>) -> Result<Response, Error> {
+    let path = format!("/services/{id}");
+    match done {
+        Ok(_) => Ok(Redirect::to(&path).into_response()),
+        Err(error) => Ok(failed(state, &path, request.into_parts().0, Values::new(), error).await),
+    }
+}

@@ -13,6 +13,7 @@ use kube::{
 };
 use serde_json::json;
 use std::time::Duration;
+use svcforge_app::domain::Readiness;
 
 fn api(clients: &Clients, job: &Job) -> Api<ServiceDefinition> {
     Api::namespaced(clients.request.clone(), &job.work.release_namespace)
@@ -48,6 +49,7 @@ pub(super) async fn install(clients: &Clients, installation: &str, job: &Job, at
     let params = PatchParams::apply(MANAGER).force();
     api.patch(&job.work.release_name, &params, &Patch::Apply(&object)).await?;
     attempt.log("svcforge", &format!("applied ServiceDefinition {}/{}", job.work.release_namespace, job.work.release_name));
+    attempt.seen(&Readiness::unknown("Applied; its controller has not said yet how it serves")).await?;
     Ok(vec![])
 }
 

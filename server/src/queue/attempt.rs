@@ -2,11 +2,11 @@
 
 use crate::{
     changes::Changes,
-    db::{queue::Claimed, task::{self, NewLine}},
+    db::{observed, queue::Claimed, task::{self, NewLine}},
 };
 use sqlx::PgPool;
 use std::sync::{Arc, Mutex};
-use svcforge_app::domain::StepState;
+use svcforge_app::domain::{Readiness, StepState};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::{Duration, Instant},
@@ -77,6 +77,17 @@ impl Attempt {
         task::begin_step(&self.pool, self.task.id, self.task.token, self.task.attempt, name).await?;
         self.changes.changed("task", self.task.id);
         self.changes.changed("instance", self.task.instance_id);
+        Ok(())
+    }
+
+    /// Tells what this attempt sees of its instance, before the observer gets round to it.
+    ///
+    /// # Errors
+    /// From Postgres.
+    pub async fn seen(&self, readiness: &Readiness) -> sqlx::Result<()> {
+        if observed::upsert(&self.pool, self.task.instance_id, readiness).await? {
+            self.changes.changed("instance", self.task.instance_id);
+        }
         Ok(())
     }
 

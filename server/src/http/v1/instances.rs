@@ -2,17 +2,18 @@
 
 use super::{link_next, page_size};
 use crate::{
-    authz::{Action, Scope, Via, require},
+    authz::{Action, Actor, Scope, Via, require},
     db,
     error::Error,
     http::{AppState, extract::{Json as Body, Path, Query, Signed}},
-    ops::{self, Change, Precondition, RequestInstance},
+    ops::{self, Change, Ops, Precondition, RequestInstance},
 };
 use axum::{Json, extract::State, response::{IntoResponse, Response}};
 use data_encoding::BASE64URL_NOPAD;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use svcforge_app::domain::{Connection, Event, Instance, InstancePage, Problem, Task, TeamId};
+use svcforge_app::pages::InstanceQuery;
 use uuid::Uuid;
 
 /// Filters of a list.
@@ -43,10 +44,11 @@ fn parse_cursor(text: &str) -> Option<(jiff::Timestamp, Uuid)> {
     Some((at.parse().ok()?, id.parse().ok()?))
 }
 
-/// Instances, newest first.
-#[utoipa::path(get, path = "/instances", tag = "instances", params(ListQuery), responses((status = 200, body = InstancePage)))]
-pub async fn list(Signed(actor): Signed, State(state): State<AppState>, Query(query): Query<ListQuery>) -> Result<(HeaderMap, Json<InstancePage>), Error> {
-    let limit = page_size(query.limit);
+/// A page of what the actor may see: one query for API and portal.
+///
+/// # Errors
+/// 422 for a state or cursor that is none.
+pub async fn instance_page(ops: &Ops, actor: &Actor, query: &InstanceQuery, limit: i64) -> Result<InstancePage, Error> {
     let in_state = query.state.as_deref().map(|s| s.parse().map_err(|why| Problem::field("/state", format!("{s:?} {why}")))).transpose()?;
     let before = query.cursor.as_deref().map(|c| parse_cursor(c).ok_or_else(|| Problem::field("/cursor", "is not a cursor of this list"))).transpose()?;
     let filter = db::instance::Filter {
@@ -58,10 +60,19 @@ pub async fn list(Signed(actor): Signed, State(state): State<AppState>, Query(qu
         id: None,
         before,
     };
-    let mut items = db::instance::list(&state.ops.pool, &filter, limit + 1).await?;
+    let mut items = db::instance::list(&ops.pool, &filter, limit + 1).await?;
     let more = items.len() as i64 > limit;
     items.truncate(limit as usize);
     let next_cursor = items.last().filter(|_| more).map(cursor_of);
+    Ok(InstancePage { items, next_cursor })
+}
+
+/// Instances, newest first.
+#[utoipa::path(get, path = "/instances", tag = "instances", params(ListQuery), responses((status = 200, body = InstancePage)))]
+pub async fn list(Signed(actor): Signed, State(state): State<AppState>, Query(query): Query<ListQuery>) -> Result<(HeaderMap, Json<InstancePage>), Error> {
+    let limit = page_size(query.limit);
+    let query = InstanceQuery { team: query.team, service_type: query.service_type, state: query.state, q: query.q, cursor: query.cursor };
+    let page = instance_page(&state.ops, &actor, &query, limit).await?;
     let mut path = url::form_urlencoded::Serializer::new(String::new());
     for (name, value) in [("team", &query.team), ("type", &query.service_type), ("state", &query.state), ("q", &query.q)] {
         if let Some(value) = value {
@@ -69,8 +80,8 @@ pub async fn list(Signed(actor): Signed, State(state): State<AppState>, Query(qu
         }
     }
     path.append_pair("limit", &limit.to_string());
-    let headers = link_next(&format!("/api/v1/instances?{}", path.finish()), next_cursor.as_deref());
-    Ok((headers, Json(InstancePage { items, next_cursor })))
+    let headers = link_next(&format!("/api/v1/instances?{}", path.finish()), page.next_cursor.as_deref());
+    Ok((headers, Json(page)))
 }
 
 fn etag(version: i64) -> HeaderValue {
@@ -117,7 +128,7 @@ pub async fn show(Signed(actor): Signed, State(state): State<AppState>, Path(id)
     Ok(with_etag(StatusCode::OK, &ops::find_instance(&state.ops.pool, id).await?))
 }
 
-async fn may_view(state: &AppState, actor: &crate::authz::Actor, id: Uuid) -> Result<(), Error> {
+async fn may_view(state: &AppState, actor: &Actor, id: Uuid) -> Result<(), Error> {
     let team = db::instance::find_team(&state.ops.pool, id).await?.ok_or_else(|| Problem::not_found("instance"))?;
     Ok(require(actor, Action::ViewInstance, Scope::Team(TeamId(team)), "instance")?)
 }

@@ -5,6 +5,10 @@ mod instances;
 mod tasks;
 mod teams;
 
+pub use catalog::catalog_view;
+pub use instances::instance_page;
+pub use teams::visible_teams;
+
 use super::{AppState, stream};
 use axum::{Json, Router, routing::get};
 use http::{HeaderMap, HeaderValue, header};

@@ -19,11 +19,14 @@ pub struct TeamList {
 }
 
 /// The teams one may see: one's own, or all for an admin.
-pub async fn visible(state: &crate::ops::Ops, actor: &Actor) -> Result<Vec<Team>, Error> {
+///
+/// # Errors
+/// From Postgres.
+pub async fn visible_teams(ops: &ops::Ops, actor: &Actor) -> Result<Vec<Team>, Error> {
     if !actor.admin {
         return Ok(actor.teams.clone());
     }
-    let all = db::team::list_all(&state.pool).await?;
+    let all = db::team::list_all(&ops.pool).await?;
     Ok(all
         .into_iter()
         .map(|t| Team {
@@ -38,7 +41,7 @@ pub async fn visible(state: &crate::ops::Ops, actor: &Actor) -> Result<Vec<Team>
 /// Teams.
 #[utoipa::path(get, path = "/teams", tag = "teams", responses((status = 200, body = TeamList)))]
 pub async fn list(Signed(actor): Signed, State(state): State<AppState>) -> Result<Json<TeamList>, Error> {
-    Ok(Json(TeamList { items: visible(&state.ops, &actor).await? }))
+    Ok(Json(TeamList { items: visible_teams(&state.ops, &actor).await? }))
 }
 
 /// Makes a team.

@@ -11,7 +11,11 @@ use std::{
     io::Read,
     os::unix::process::{CommandExt, ExitStatusExt},
     process::{Command, ExitStatus, Stdio},
-    sync::mpsc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     time::{Duration, Instant},
 };
 
@@ -64,6 +68,11 @@ pub fn run(args: &GuardArgs) -> anyhow::Result<i32> {
     let mut child = command.spawn().map_err(|e| anyhow::anyhow!("cannot start {}: {e}", args.argv[0]))?;
     let group = Pid::from_raw(-i32::try_from(child.id())?);
     let heard = listen();
+    // A signal meant for all of a group or machine must not make an orphan: it stops the child in order.
+    let told = Arc::new(AtomicBool::new(false));
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        signal_hook::flag::register(signal as i32, told.clone())?;
+    }
     let stop_signal = if args.interrupt { Signal::SIGINT } else { Signal::SIGTERM };
     let (mut beat, mut kill_at) = (Instant::now(), None::<Instant>);
     let span = |ms: u64| (ms > 0).then(|| Duration::from_millis(ms));
@@ -74,7 +83,7 @@ pub fn run(args: &GuardArgs) -> anyhow::Result<i32> {
             return Ok(code(status));
         }
         let silent = beat.elapsed();
-        let mut stop = false;
+        let mut stop = told.load(Ordering::Relaxed);
         match heard.recv_timeout(Duration::from_millis(20)) {
             Ok(BEAT) => beat = Instant::now(),
             Ok(_) | Err(mpsc::RecvTimeoutError::Disconnected) => stop = true,

@@ -96,7 +96,8 @@ impl Kubernetes {
             let seen = stores.readiness(parts);
             if seen.sentence != said {
                 attempt.log("svcforge", &seen.sentence);
-                said = seen.sentence;
+                attempt.seen(&seen).await?;
+                said = seen.sentence.clone();
             }
             // A chart without workloads has nothing to wait for.
             if seen.parts.is_empty() || matches!(seen.verdict, Verdict::Complete | Verdict::ScaledToZero) {

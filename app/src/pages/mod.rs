@@ -1,0 +1,17 @@
+//! One file a page: asks `api`, draws `ui`.
+
+mod catalog;
+mod delete;
+mod model;
+mod not_found;
+mod request;
+mod service;
+mod services;
+
+pub use catalog::CatalogPage;
+pub use delete::DeletePage;
+pub use model::{ServiceDetail, FormFlash, InstanceQuery, SiteInfo};
+pub use not_found::NotFoundPage;
+pub use request::RequestPage;
+pub use service::ServicePage;
+pub use services::ServicesPage;

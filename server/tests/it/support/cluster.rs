@@ -1,0 +1,58 @@
+//! The real API server and the real Helm of the testbed.
+
+use super::TestApp;
+use std::{path::PathBuf, sync::Arc, time::Duration};
+use svcforge::{
+    cluster::{self, Clients},
+    config, db,
+    provision::{Provisioner, helm::Helm, kubernetes::Kubernetes},
+};
+
+pub fn kubeconfig() -> PathBuf {
+    std::env::var("SVCFORGE_TEST_KUBECONFIG").expect("SVCFORGE_TEST_KUBECONFIG is not set: run the tests by ./dev test").into()
+}
+
+pub fn bin(name: &str) -> PathBuf {
+    PathBuf::from(std::env::var("SVCFORGE_TEST_BIN").expect("SVCFORGE_TEST_BIN is not set: run the tests by ./dev test")).join(name)
+}
+
+pub fn svcforge_bin() -> PathBuf {
+    env!("CARGO_BIN_EXE_svcforge").into()
+}
+
+pub async fn clients() -> Clients {
+    let settings = config::Cluster { kubeconfig: Some(kubeconfig()), ..Default::default() };
+    cluster::connect(&settings).await.unwrap().unwrap()
+}
+
+/// A provisioner with that Helm timeout.
+pub async fn provisioner(app: &TestApp, timeout: Duration) -> Arc<dyn Provisioner> {
+    let installation = db::installation::load(&app.db.pool).await.unwrap();
+    Arc::new(Kubernetes {
+        clients: clients().await,
+        helm: Helm {
+            bin: bin("helm"),
+            guard: svcforge_bin(),
+            kubeconfig: kubeconfig(),
+            context: None,
+            timeout,
+            timing: app.timing,
+            environment: vec![],
+        },
+        installation: installation.id.to_string(),
+    })
+}
+
+/// Runs kubectl and returns what it printed; panics when it fails.
+pub fn kubectl(args: &[&str]) -> String {
+    let (ok, text) = try_kubectl(args);
+    assert!(ok, "kubectl {args:?}: {text}");
+    text
+}
+
+/// Runs kubectl.
+pub fn try_kubectl(args: &[&str]) -> (bool, String) {
+    let out = std::process::Command::new(bin("kubectl")).arg("--kubeconfig").arg(kubeconfig()).args(args).output().unwrap();
+    let text = if out.status.success() { out.stdout } else { out.stderr };
+    (out.status.success(), String::from_utf8_lossy(&text).into_owned())
+}

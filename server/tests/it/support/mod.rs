@@ -1,0 +1,8 @@
+//! The test app: a database of its own, named clients, a worker that can be driven.
+
+pub mod app;
+pub mod cluster;
+pub mod db;
+
+pub use app::{Client, TestApp};
+pub use db::TestDb;
