@@ -39,14 +39,21 @@ pub fn provide_live() -> Live {
 
 impl Live {
     /// Runs `refetch` when something that `matches` changes, at most every 300 ms.
-    pub fn on_change(self, matches: impl Fn(&str) -> bool + 'static, refetch: impl Fn() + Copy + 'static) {
+    pub fn on_change(
+        self,
+        matches: impl Fn(&str) -> bool + 'static,
+        refetch: impl Fn() + Copy + 'static,
+    ) {
         #[cfg(feature = "hydrate")]
         {
             let waiting = StoredValue::new(false);
             Effect::new(move |before: Option<u64>| {
                 let (n, what) = self.changed.get();
                 // The first run is the page's own start.
-                if before.is_some_and(|b| b != n) && (what == "reset" || matches(&what)) && !waiting.get_value() {
+                if before.is_some_and(|b| b != n)
+                    && (what == "reset" || matches(&what))
+                    && !waiting.get_value()
+                {
                     waiting.set_value(true);
                     set_timeout(
                         move || {
@@ -73,7 +80,10 @@ mod browser {
 
     pub fn start(live: Live) {
         live.now.set(Some(js_sys::Date::now()));
-        set_interval(move || live.now.set(Some(js_sys::Date::now())), std::time::Duration::from_secs(5));
+        set_interval(
+            move || live.now.set(Some(js_sys::Date::now())),
+            std::time::Duration::from_secs(5),
+        );
         open(live);
     }
 
@@ -86,7 +96,9 @@ mod browser {
 
     /// The browser reconnects by itself and sends `Last-Event-ID`; only a refused stream (signed out, say) ends.
     fn open(live: Live) {
-        let Ok(source) = EventSource::new("/api/v1/stream") else { return };
+        let Ok(source) = EventSource::new("/api/v1/stream") else {
+            return;
+        };
         let opened = Closure::<dyn FnMut()>::new(move || live.hearing.set(Hearing::Yes));
         source.set_onopen(Some(opened.as_ref().unchecked_ref()));
         opened.forget();
@@ -99,11 +111,14 @@ mod browser {
         failed.forget();
         let changed = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
             let text = event.data().as_string().unwrap_or_default();
-            let Ok(data) = serde_json::from_str::<serde_json::Value>(&text) else { return };
+            let Ok(data) = serde_json::from_str::<serde_json::Value>(&text) else {
+                return;
+            };
             let part = |name: &str| data[name].as_str().unwrap_or_default().to_owned();
             tell(live, format!("{}:{}", part("topic"), part("id")));
         });
-        let _ = source.add_event_listener_with_callback("changed", changed.as_ref().unchecked_ref());
+        let _ =
+            source.add_event_listener_with_callback("changed", changed.as_ref().unchecked_ref());
         changed.forget();
         let reset = Closure::<dyn FnMut()>::new(move || tell(live, "reset".into()));
         let _ = source.add_event_listener_with_callback("reset", reset.as_ref().unchecked_ref());

@@ -1,7 +1,7 @@
 //! The only door to the server: one method per thing the UI may ask. An implementation already knows who asks.
 
 use crate::domain::{CatalogEntry, CatalogView, InstancePage, LogLine, Me, Problem, Team};
-use crate::pages::{ServiceDetail, InstanceQuery, SiteInfo};
+use crate::pages::{InstanceQuery, ServiceDetail, SiteInfo};
 use async_trait::async_trait;
 use std::sync::Arc;
 

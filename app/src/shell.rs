@@ -11,8 +11,13 @@ use leptos_meta::MetaTags;
 /// The document around the application. Also says what the page may load.
 #[cfg(feature = "ssr")]
 pub fn shell() -> impl IntoView {
-    let nonce = leptos::nonce::use_nonce().map(|n| n.to_string()).unwrap_or_default();
-    if let (Some(response), Ok(policy)) = (use_context::<leptos_axum::ResponseOptions>(), policy(&nonce).parse()) {
+    let nonce = leptos::nonce::use_nonce()
+        .map(|n| n.to_string())
+        .unwrap_or_default();
+    if let (Some(response), Ok(policy)) = (
+        use_context::<leptos_axum::ResponseOptions>(),
+        policy(&nonce).parse(),
+    ) {
         response.insert_header(http::header::CONTENT_SECURITY_POLICY, policy);
     }
     view! {

@@ -98,9 +98,10 @@ pub fn allows(actor: &Actor, action: Action, scope: Scope) -> bool {
     match action {
         Action::ViewCatalog => true,
         Action::ViewInstance => role >= Some(Role::Viewer),
-        Action::RequestInstance | Action::ChangeInstance | Action::DeleteInstance | Action::RevealConnection => {
-            role >= Some(Role::Member)
-        }
+        Action::RequestInstance
+        | Action::ChangeInstance
+        | Action::DeleteInstance
+        | Action::RevealConnection => role >= Some(Role::Member),
         Action::CreateTeam => false,
     }
 }
@@ -116,7 +117,9 @@ pub fn require(actor: &Actor, action: Action, scope: Scope, what: &str) -> Resul
     if matches!(scope, Scope::Team(_)) && !allows(actor, Action::ViewInstance, scope) {
         return Err(Problem::not_found(what));
     }
-    Err(Problem::forbidden("Your role does not allow this. Ask an owner of the team, or an admin."))
+    Err(Problem::forbidden(
+        "Your role does not allow this. Ask an owner of the team, or an admin.",
+    ))
 }
 
 impl Actor {
@@ -138,13 +141,36 @@ mod tests {
 
     fn actor(admin: bool, role: Option<Role>) -> (Actor, Scope) {
         let id = TeamId(Uuid::from_u128(1));
-        let teams = role.map(|role| Team { id, slug: "t".into(), title: "T".into(), role: Some(role) }).into_iter().collect();
-        (Actor { user: UserId(Uuid::nil()), name: "x".into(), admin, teams, via: Via::Token }, Scope::Team(id))
+        let teams = role
+            .map(|role| Team {
+                id,
+                slug: "t".into(),
+                title: "T".into(),
+                role: Some(role),
+            })
+            .into_iter()
+            .collect();
+        (
+            Actor {
+                user: UserId(Uuid::nil()),
+                name: "x".into(),
+                admin,
+                teams,
+                via: Via::Token,
+            },
+            Scope::Team(id),
+        )
     }
 
     #[test]
     fn the_table_holds() {
-        let who = [(false, None), (false, Some(Role::Viewer)), (false, Some(Role::Member)), (false, Some(Role::Owner)), (true, None)];
+        let who = [
+            (false, None),
+            (false, Some(Role::Viewer)),
+            (false, Some(Role::Member)),
+            (false, Some(Role::Owner)),
+            (true, None),
+        ];
         let expected = |action| match action {
             Action::ViewCatalog => [true, true, true, true, true],
             Action::ViewInstance => [false, true, true, true, true],
@@ -163,10 +189,25 @@ mod tests {
     #[test]
     fn what_one_may_not_see_is_not_there() {
         let (stranger, scope) = actor(false, None);
-        assert_eq!(require(&stranger, Action::DeleteInstance, scope, "instance").expect_err("refused").status, 404);
+        assert_eq!(
+            require(&stranger, Action::DeleteInstance, scope, "instance")
+                .expect_err("refused")
+                .status,
+            404
+        );
         let (viewer, scope) = actor(false, Some(Role::Viewer));
-        assert_eq!(require(&viewer, Action::DeleteInstance, scope, "instance").expect_err("refused").status, 403);
+        assert_eq!(
+            require(&viewer, Action::DeleteInstance, scope, "instance")
+                .expect_err("refused")
+                .status,
+            403
+        );
         let other = Scope::Team(TeamId(Uuid::from_u128(2)));
-        assert_eq!(require(&viewer, Action::ViewInstance, other, "instance").expect_err("refused").status, 404);
+        assert_eq!(
+            require(&viewer, Action::ViewInstance, other, "instance")
+                .expect_err("refused")
+                .status,
+            404
+        );
     }
 }

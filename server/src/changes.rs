@@ -31,8 +31,11 @@ impl Changes {
                     gathered.insert(more);
                 }
                 for channel in [WORK, CHANGED] {
-                    let payloads: Vec<String> =
-                        gathered.iter().filter(|(c, _)| *c == channel).map(|(_, p)| p.clone()).collect();
+                    let payloads: Vec<String> = gathered
+                        .iter()
+                        .filter(|(c, _)| *c == channel)
+                        .map(|(_, p)| p.clone())
+                        .collect();
                     if payloads.is_empty() {
                         continue;
                     }
@@ -47,7 +50,9 @@ impl Changes {
 
     /// Something people look at has changed: a topic and which one.
     pub fn changed(&self, topic: &str, id: impl ToString) {
-        let _ = self.tx.send((CHANGED, format!("{topic}:{}", id.to_string())));
+        let _ = self
+            .tx
+            .send((CHANGED, format!("{topic}:{}", id.to_string())));
     }
 
     /// There is work for a worker.

@@ -30,7 +30,9 @@ impl Error {
             Self::Problem(problem) => *problem,
             Self::Db(error) if is_outage(&error) => {
                 tracing::warn!(event = "db.unavailable", error = %error);
-                Problem::unavailable("The database cannot be reached. Nothing was changed; try again in a few seconds.")
+                Problem::unavailable(
+                    "The database cannot be reached. Nothing was changed; try again in a few seconds.",
+                )
             }
             other => {
                 tracing::error!(event = "request.failed", error = %other);
@@ -43,10 +45,17 @@ impl Error {
 /// Whether Postgres is away, as opposed to a mistake of ours.
 pub fn is_outage(error: &sqlx::Error) -> bool {
     match error {
-        sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed => true,
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed => true,
         // Class 08 connection, 53 resources, 57P0x shutdown and start-up, 57014 statement timeout, 25006 read-only.
         sqlx::Error::Database(e) => e.code().is_some_and(|code| {
-            code.starts_with("08") || code.starts_with("53") || code.starts_with("57") || code == "25006"
+            code.starts_with("08")
+                || code.starts_with("53")
+                || code.starts_with("57")
+                || code == "25006"
         }),
         _ => false,
     }

@@ -20,7 +20,9 @@ pub fn new_secret() -> String {
 /// `length` characters drawn evenly from `alphabet`.
 pub fn new_password(length: usize, alphabet: &[char]) -> String {
     let mut rng = OsRng.unwrap_err();
-    (0..length).map(|_| alphabet[rng.random_range(0..alphabet.len())]).collect()
+    (0..length)
+        .map(|_| alphabet[rng.random_range(0..alphabet.len())])
+        .collect()
 }
 
 /// A random factor in `0.0..1.0`, for jitter.

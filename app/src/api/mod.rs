@@ -1,13 +1,19 @@
 //! Server functions: actor → port → answer, nothing else. Paths are explicit: they do not change from build to build. All are
 //! reads; what changes something is a plain form post (see the server's `http/forms.rs`), which works without JavaScript.
 
-#![allow(missing_docs, reason = "the macro makes a struct of each function and its arguments")]
+#![allow(
+    missing_docs,
+    reason = "the macro makes a struct of each function and its arguments"
+)]
 
 use crate::domain::{CatalogEntry, CatalogView, InstancePage, LogLine, Problem, Team};
-use crate::pages::{ServiceDetail, InstanceQuery, SiteInfo};
+use crate::pages::{InstanceQuery, ServiceDetail, SiteInfo};
 use leptos::{
     prelude::*,
-    server_fn::{codec::JsonEncoding, error::{FromServerFnError, ServerFnErrorErr}},
+    server_fn::{
+        codec::JsonEncoding,
+        error::{FromServerFnError, ServerFnErrorErr},
+    },
 };
 
 impl FromServerFnError for Problem {
@@ -15,7 +21,9 @@ impl FromServerFnError for Problem {
 
     fn from_server_fn_error(error: ServerFnErrorErr) -> Self {
         match error {
-            ServerFnErrorErr::Request(_) | ServerFnErrorErr::Response(_) => Problem::unavailable("The server cannot be reached."),
+            ServerFnErrorErr::Request(_) | ServerFnErrorErr::Response(_) => {
+                Problem::unavailable("The server cannot be reached.")
+            }
             _ => Problem::internal(),
         }
     }
@@ -23,7 +31,9 @@ impl FromServerFnError for Problem {
 
 #[cfg(feature = "ssr")]
 fn portal() -> Result<std::sync::Arc<dyn crate::port::Portal>, Problem> {
-    use_context::<crate::port::PortalContext>().map(|c| c.0).ok_or_else(|| Problem::unauthorized("Open a sign-in link."))
+    use_context::<crate::port::PortalContext>()
+        .map(|c| c.0)
+        .ok_or_else(|| Problem::unauthorized("Open a sign-in link."))
 }
 
 /// An error of a server function answers with the problem's status, not with 500 for all.

@@ -118,7 +118,9 @@ impl CatalogEntry {
             .as_array()
             .map(|names| names.iter().filter_map(Value::as_str).collect())
             .unwrap_or_default();
-        let Some(properties) = self.parameters["properties"].as_object() else { return vec![] };
+        let Some(properties) = self.parameters["properties"].as_object() else {
+            return vec![];
+        };
         let mut fields: Vec<(i64, FormField)> = properties
             .iter()
             .map(|(name, schema)| {
@@ -144,9 +146,10 @@ fn widget(schema: &Value) -> FormWidget {
         return FormWidget::Select(options.iter().map(as_text).collect());
     }
     match schema["type"].as_str() {
-        Some("integer") => {
-            FormWidget::Integer { min: schema["minimum"].as_i64(), max: schema["maximum"].as_i64() }
-        }
+        Some("integer") => FormWidget::Integer {
+            min: schema["minimum"].as_i64(),
+            max: schema["maximum"].as_i64(),
+        },
         Some("boolean") => FormWidget::Checkbox,
         Some("object") => FormWidget::Lines,
         _ => FormWidget::Text,
@@ -158,9 +161,11 @@ pub fn as_text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
-        Value::Object(map) => {
-            map.iter().map(|(k, v)| format!("{k}={}", as_text(v))).collect::<Vec<_>>().join("\n")
-        }
+        Value::Object(map) => map
+            .iter()
+            .map(|(k, v)| format!("{k}={}", as_text(v)))
+            .collect::<Vec<_>>()
+            .join("\n"),
         other => other.to_string(),
     }
 }

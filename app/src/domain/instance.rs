@@ -34,8 +34,15 @@ pub enum InstanceState {
 use InstanceState::{Deleted, Deleting, Failed, Provisioning, Ready, Requested, Upgrading};
 
 /// Every state, in the order of a life.
-pub const STATES: [InstanceState; 7] =
-    [Requested, Provisioning, Ready, Upgrading, Failed, Deleting, Deleted];
+pub const STATES: [InstanceState; 7] = [
+    Requested,
+    Provisioning,
+    Ready,
+    Upgrading,
+    Failed,
+    Deleting,
+    Deleted,
+];
 
 /// Every allowed change of state. Postgres enforces the same table (`instance_transition`); a test compares the two.
 pub const TRANSITIONS: &[(InstanceState, InstanceState)] = &[
@@ -168,7 +175,10 @@ impl Instance {
         match self.state {
             Requested => "Waiting for a worker".into(),
             Deleted => "Removed".into(),
-            Failed => self.last_error.clone().unwrap_or_else(|| "The last attempt failed".into()),
+            Failed => self
+                .last_error
+                .clone()
+                .unwrap_or_else(|| "The last attempt failed".into()),
             _ => self.readiness.sentence.clone(),
         }
     }
@@ -220,7 +230,9 @@ mod tests {
     #[test]
     fn only_the_table_moves_states() {
         assert!(Requested.may_become(Provisioning) && Deleting.may_become(Ready));
-        assert!(!Deleted.may_become(Ready) && !Requested.may_become(Ready) && !Ready.may_become(Failed));
+        assert!(
+            !Deleted.may_become(Ready) && !Requested.may_become(Ready) && !Ready.may_become(Failed)
+        );
         for state in STATES {
             assert!(!state.may_become(state), "{state} to itself is no change");
             assert_eq!(state.as_str().parse(), Ok(state));

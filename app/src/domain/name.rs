@@ -17,7 +17,10 @@ pub fn check_label(value: &str, max: usize) -> Result<(), String> {
         return Err("must not be empty".into());
     }
     if value.len() > max {
-        return Err(format!("must be at most {max} characters, this has {}", value.len()));
+        return Err(format!(
+            "must be at most {max} characters, this has {}",
+            value.len()
+        ));
     }
     if let Some(bad) = value.chars().find(|c| !ok(*c)) {
         return Err(format!("may contain only a-z, 0-9 and '-', not {bad:?}"));
@@ -44,8 +47,10 @@ pub fn check_instance_name(value: &str) -> Result<(), String> {
 pub fn release_name(name: &str, id: Uuid) -> String {
     const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let tail = id.as_u128() & ((1 << 40) - 1);
-    let suffix: String =
-        (0..8).rev().map(|i| ALPHABET[((tail >> (5 * i)) & 31) as usize] as char).collect();
+    let suffix: String = (0..8)
+        .rev()
+        .map(|i| ALPHABET[((tail >> (5 * i)) & 31) as usize] as char)
+        .collect();
     format!("{name}-{suffix}")
 }
 
@@ -63,7 +68,19 @@ mod tests {
         for good in ["a", "web", "my-db-2", &"a".repeat(40)] {
             assert_eq!(check_instance_name(good), Ok(()), "{good}");
         }
-        for bad in ["", "-x", "x-", "..", "Web", "a_b", "ä", "1db", "a b", "x\n", &"a".repeat(41)] {
+        for bad in [
+            "",
+            "-x",
+            "x-",
+            "..",
+            "Web",
+            "a_b",
+            "ä",
+            "1db",
+            "a b",
+            "x\n",
+            &"a".repeat(41),
+        ] {
             assert!(check_instance_name(bad).is_err(), "{bad:?}");
         }
     }

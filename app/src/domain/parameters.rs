@@ -21,12 +21,23 @@ pub struct SchemaFault {
 /// # Errors
 /// The first fault.
 pub fn check_schema(schema: &Value) -> Result<(), SchemaFault> {
-    let fault = |pointer: &str, detail: String| Err(SchemaFault { pointer: pointer.into(), detail });
+    let fault = |pointer: &str, detail: String| {
+        Err(SchemaFault {
+            pointer: pointer.into(),
+            detail,
+        })
+    };
     if schema["type"] != "object" {
-        return fault("/type", "the parameters' schema must have type: object".into());
+        return fault(
+            "/type",
+            "the parameters' schema must have type: object".into(),
+        );
     }
     if schema["additionalProperties"] != Value::Bool(false) {
-        return fault("/additionalProperties", "must be false: parameters reach only what is mapped".into());
+        return fault(
+            "/additionalProperties",
+            "must be false: parameters reach only what is mapped".into(),
+        );
     }
     walk(schema, "", 0)?;
     if let Err(error) = validator(schema) {
@@ -36,7 +47,12 @@ pub fn check_schema(schema: &Value) -> Result<(), SchemaFault> {
 }
 
 fn walk(value: &Value, pointer: &str, depth: usize) -> Result<(), SchemaFault> {
-    let fault = |detail: String| Err(SchemaFault { pointer: pointer.into(), detail });
+    let fault = |detail: String| {
+        Err(SchemaFault {
+            pointer: pointer.into(),
+            detail,
+        })
+    };
     if depth > 32 {
         return fault("is nested deeper than 32 levels".into());
     }
@@ -46,7 +62,10 @@ fn walk(value: &Value, pointer: &str, depth: usize) -> Result<(), SchemaFault> {
                 return fault("may not use $ref: write the schema out".into());
             }
             if map.get("x-secret") == Some(&Value::Bool(true)) {
-                return fault("x-secret parameters are not supported; let `credentials` make the secret".into());
+                return fault(
+                    "x-secret parameters are not supported; let `credentials` make the secret"
+                        .into(),
+                );
             }
             match map.get("type").and_then(Value::as_str) {
                 Some("number") => {
@@ -56,7 +75,11 @@ fn walk(value: &Value, pointer: &str, depth: usize) -> Result<(), SchemaFault> {
                     for bound in ["minimum", "maximum"] {
                         match map.get(bound).and_then(Value::as_i64) {
                             Some(n) if n.unsigned_abs() <= MAX_EXACT.unsigned_abs() => {}
-                            _ => return fault(format!("an integer needs a {bound} within ±2^53: larger ones lose digits in Helm; use a string")),
+                            _ => {
+                                return fault(format!(
+                                    "an integer needs a {bound} within ±2^53: larger ones lose digits in Helm; use a string"
+                                ));
+                            }
                         }
                     }
                 }
@@ -91,7 +114,10 @@ fn validator(schema: &Value) -> Result<jsonschema::Validator, String> {
 ///
 /// # Errors
 /// Every field that is wrong.
-pub fn check(schema: &Value, given: &Map<String, Value>) -> Result<Map<String, Value>, Vec<FieldError>> {
+pub fn check(
+    schema: &Value,
+    given: &Map<String, Value>,
+) -> Result<Map<String, Value>, Vec<FieldError>> {
     let mut full = given.clone();
     if let Some(properties) = schema["properties"].as_object() {
         for (name, property) in properties {
@@ -100,13 +126,24 @@ pub fn check(schema: &Value, given: &Map<String, Value>) -> Result<Map<String, V
             }
         }
     }
-    let validator = validator(schema)
-        .map_err(|e| vec![FieldError { pointer: "/parameters".into(), detail: e }])?;
+    let validator = validator(schema).map_err(|e| {
+        vec![FieldError {
+            pointer: "/parameters".into(),
+            detail: e,
+        }]
+    })?;
     let whole = Value::Object(full.clone());
-    let mut errors: Vec<FieldError> = validator.iter_errors(&whole).flat_map(|e| explain(&e, schema)).collect();
+    let mut errors: Vec<FieldError> = validator
+        .iter_errors(&whole)
+        .flat_map(|e| explain(&e, schema))
+        .collect();
     errors.sort_by(|a, b| a.pointer.cmp(&b.pointer));
     errors.dedup();
-    if errors.is_empty() { Ok(full) } else { Err(errors) }
+    if errors.is_empty() {
+        Ok(full)
+    } else {
+        Err(errors)
+    }
 }
 
 fn explain(error: &jsonschema::ValidationError<'_>, schema: &Value) -> Vec<FieldError> {
@@ -115,7 +152,10 @@ fn explain(error: &jsonschema::ValidationError<'_>, schema: &Value) -> Vec<Field
     match error.kind() {
         Kind::Required { property } => {
             let name = property.as_str().unwrap_or_default();
-            vec![FieldError { pointer: format!("{base}/{}", escape(name)), detail: "is required".into() }]
+            vec![FieldError {
+                pointer: format!("{base}/{}", escape(name)),
+                detail: "is required".into(),
+            }]
         }
         Kind::AdditionalProperties { unexpected } => {
             let known = schema["properties"]
@@ -130,7 +170,10 @@ fn explain(error: &jsonschema::ValidationError<'_>, schema: &Value) -> Vec<Field
                 })
                 .collect()
         }
-        _ => vec![FieldError { pointer: base, detail: error.to_string() }],
+        _ => vec![FieldError {
+            pointer: base,
+            detail: error.to_string(),
+        }],
     }
 }
 
@@ -199,18 +242,34 @@ mod tests {
     fn defaults_are_filled_and_faults_are_named() {
         let full = check(&schema(), &map(json!({"version": "16"}))).expect("valid");
         assert_eq!(full["size"], 5);
-        let errors = check(&schema(), &map(json!({"size": "big", "nope": 1}))).expect_err("invalid");
+        let errors =
+            check(&schema(), &map(json!({"size": "big", "nope": 1}))).expect_err("invalid");
         let pointers: Vec<_> = errors.iter().map(|e| e.pointer.as_str()).collect();
-        assert_eq!(pointers, ["/parameters/nope", "/parameters/size", "/parameters/version"]);
+        assert_eq!(
+            pointers,
+            [
+                "/parameters/nope",
+                "/parameters/size",
+                "/parameters/version"
+            ]
+        );
     }
 
     #[test]
     fn a_form_is_typed_by_the_schema_not_by_its_looks() {
-        let posted = [("version", "16"), ("size", " 7 "), ("code", "1e5"), ("env", "A=1\nB=x=y")]
-            .map(|(k, v)| (k.to_string(), v.to_string()))
-            .into();
+        let posted = [
+            ("version", "16"),
+            ("size", " 7 "),
+            ("code", "1e5"),
+            ("env", "A=1\nB=x=y"),
+        ]
+        .map(|(k, v)| (k.to_string(), v.to_string()))
+        .into();
         let typed = from_form(&schema(), &posted);
-        assert_eq!(Value::Object(typed), json!({"version": "16", "size": 7, "code": "1e5", "backup": false, "env": {"A": "1", "B": "x=y"}}));
+        assert_eq!(
+            Value::Object(typed),
+            json!({"version": "16", "size": 7, "code": "1e5", "backup": false, "env": {"A": "1", "B": "x=y"}})
+        );
     }
 
     #[test]
@@ -227,6 +286,9 @@ mod tests {
         ] {
             assert!(check_schema(&wrap(bad.clone())).is_err(), "{bad}");
         }
-        assert!(check_schema(&json!({"type": "object", "properties": {}})).is_err(), "open object");
+        assert!(
+            check_schema(&json!({"type": "object", "properties": {}})).is_err(),
+            "open object"
+        );
     }
 }

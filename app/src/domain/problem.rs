@@ -68,7 +68,12 @@ impl Problem {
 
     /// 404: not there, or not for the asker to see.
     pub fn not_found(what: &str) -> Self {
-        Self::new(404, "not-found", "Not found", format!("There is no such {what}, or it is not yours to see."))
+        Self::new(
+            404,
+            "not-found",
+            "Not found",
+            format!("There is no such {what}, or it is not yours to see."),
+        )
     }
 
     /// 409: the world is not in the state that the request needs.
@@ -82,27 +87,44 @@ impl Problem {
             [one] => format!("{}: {}", one.pointer, one.detail),
             many => format!("{} fields need a change.", many.len()),
         };
-        Self { errors, ..Self::new(422, "invalid", "Some fields need a change", detail) }
+        Self {
+            errors,
+            ..Self::new(422, "invalid", "Some fields need a change", detail)
+        }
     }
 
     /// 422 with one field.
     pub fn field(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self::invalid(vec![FieldError { pointer: pointer.into(), detail: detail.into() }])
+        Self::invalid(vec![FieldError {
+            pointer: pointer.into(),
+            detail: detail.into(),
+        }])
     }
 
     /// 500: ours. The cause is in the log under the request id, never here.
     pub fn internal() -> Self {
-        Self::new(500, "internal", "Something went wrong on our side", "The cause is in svcforge's log under this request id.")
+        Self::new(
+            500,
+            "internal",
+            "Something went wrong on our side",
+            "The cause is in svcforge's log under this request id.",
+        )
     }
 
     /// 503: something svcforge needs is away.
     pub fn unavailable(detail: impl Into<String>) -> Self {
-        Self { retry_after: Some(5), ..Self::new(503, "unavailable", "Not available right now", detail) }
+        Self {
+            retry_after: Some(5),
+            ..Self::new(503, "unavailable", "Not available right now", detail)
+        }
     }
 
     /// What is wrong with the field at `pointer`, if anything.
     pub fn at(&self, pointer: &str) -> Option<&str> {
-        self.errors.iter().find(|e| e.pointer == pointer).map(|e| e.detail.as_str())
+        self.errors
+            .iter()
+            .find(|e| e.pointer == pointer)
+            .map(|e| e.detail.as_str())
     }
 }
 

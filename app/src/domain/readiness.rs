@@ -58,20 +58,33 @@ pub struct Readiness {
 impl Readiness {
     /// Nobody has looked.
     pub fn unknown(sentence: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Unknown, sentence: sentence.into(), parts: vec![], observed_at: None }
+        Self {
+            verdict: Verdict::Unknown,
+            sentence: sentence.into(),
+            parts: vec![],
+            observed_at: None,
+        }
     }
 
     /// Adds the parts up: worst first, and its sentence is the whole's.
     pub fn of(mut parts: Vec<Part>, at: Timestamp) -> Self {
-        parts.sort_by(|a, b| b.verdict.cmp(&a.verdict).then_with(|| (&a.kind, &a.name).cmp(&(&b.kind, &b.name))));
+        parts.sort_by(|a, b| {
+            b.verdict
+                .cmp(&a.verdict)
+                .then_with(|| (&a.kind, &a.name).cmp(&(&b.kind, &b.name)))
+        });
         let Some(worst) = parts.first() else {
-            return Self { observed_at: Some(at), ..Self::unknown("Nothing of it is in the cluster") };
+            return Self {
+                observed_at: Some(at),
+                ..Self::unknown("Nothing of it is in the cluster")
+            };
         };
         let verdict = worst.verdict;
         let sentence = match verdict {
             Verdict::Complete => {
-                let (ready, desired) =
-                    parts.iter().fold((0, 0), |(r, d), p| (r + p.ready, d + p.desired));
+                let (ready, desired) = parts
+                    .iter()
+                    .fold((0, 0), |(r, d), p| (r + p.ready, d + p.desired));
                 match desired {
                     1 => "Serving: its pod is ready".into(),
                     _ => format!("Serving: {ready} of {desired} pods ready"),
@@ -79,7 +92,12 @@ impl Readiness {
             }
             _ => format!("{} {}: {}", worst.kind, worst.name, worst.sentence),
         };
-        Self { verdict, sentence, parts, observed_at: Some(at) }
+        Self {
+            verdict,
+            sentence,
+            parts,
+            observed_at: Some(at),
+        }
     }
 }
 
@@ -88,16 +106,35 @@ mod tests {
     use super::*;
 
     fn part(name: &str, verdict: Verdict) -> Part {
-        Part { kind: "Deployment".into(), name: name.into(), verdict, sentence: name.into(), ready: 1, desired: 1 }
+        Part {
+            kind: "Deployment".into(),
+            name: name.into(),
+            verdict,
+            sentence: name.into(),
+            ready: 1,
+            desired: 1,
+        }
     }
 
     #[test]
     fn the_worst_part_speaks_for_all() {
         let at = Timestamp::UNIX_EPOCH;
-        let whole = Readiness::of(vec![part("a", Verdict::Complete), part("b", Verdict::Failed)], at);
-        assert_eq!((whole.verdict, whole.sentence.as_str()), (Verdict::Failed, "Deployment b: b"));
-        let fine = Readiness::of(vec![part("a", Verdict::Complete), part("b", Verdict::Complete)], at);
-        assert_eq!((fine.verdict, fine.sentence.as_str()), (Verdict::Complete, "Serving: 2 of 2 pods ready"));
+        let whole = Readiness::of(
+            vec![part("a", Verdict::Complete), part("b", Verdict::Failed)],
+            at,
+        );
+        assert_eq!(
+            (whole.verdict, whole.sentence.as_str()),
+            (Verdict::Failed, "Deployment b: b")
+        );
+        let fine = Readiness::of(
+            vec![part("a", Verdict::Complete), part("b", Verdict::Complete)],
+            at,
+        );
+        assert_eq!(
+            (fine.verdict, fine.sentence.as_str()),
+            (Verdict::Complete, "Serving: 2 of 2 pods ready")
+        );
         assert_eq!(Readiness::of(vec![], at).verdict, Verdict::Unknown);
     }
 }

@@ -18,7 +18,11 @@ pub enum TaskKind {
 }
 
 /// Every kind this version knows. Others are left for a newer worker.
-pub const KINDS: [TaskKind; 3] = [TaskKind::Provision, TaskKind::Upgrade, TaskKind::Deprovision];
+pub const KINDS: [TaskKind; 3] = [
+    TaskKind::Provision,
+    TaskKind::Upgrade,
+    TaskKind::Deprovision,
+];
 
 impl TaskKind {
     /// The word used in SQL and JSON.

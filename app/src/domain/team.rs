@@ -28,7 +28,9 @@ impl Role {
 
     /// The role of that word.
     pub fn parse(word: &str) -> Option<Self> {
-        [Self::Viewer, Self::Member, Self::Owner].into_iter().find(|r| r.as_str() == word)
+        [Self::Viewer, Self::Member, Self::Owner]
+            .into_iter()
+            .find(|r| r.as_str() == word)
     }
 }
 

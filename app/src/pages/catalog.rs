@@ -12,7 +12,10 @@ use leptos::prelude::*;
 #[component]
 pub fn CatalogPage() -> impl IntoView {
     let catalog = Resource::new(|| (), |()| api::catalog());
-    expect_context::<Live>().on_change(|what| what.starts_with("catalog:"), move || catalog.refetch());
+    expect_context::<Live>().on_change(
+        |what| what.starts_with("catalog:"),
+        move || catalog.refetch(),
+    );
     view! {
         <Title text="Catalog"/>
         <header class="page-head"><h1>"Catalog"</h1></header>

@@ -10,7 +10,7 @@ mod services;
 
 pub use catalog::CatalogPage;
 pub use delete::DeletePage;
-pub use model::{ServiceDetail, FormFlash, InstanceQuery, SiteInfo};
+pub use model::{FormFlash, InstanceQuery, ServiceDetail, SiteInfo};
 pub use not_found::NotFoundPage;
 pub use request::RequestPage;
 pub use service::ServicePage;

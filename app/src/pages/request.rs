@@ -37,30 +37,52 @@ pub fn RequestPage() -> impl IntoView {
 #[component]
 fn RequestForm(entry: CatalogEntry, teams: Vec<Team>, flash: FormFlash) -> impl IntoView {
     let fields = entry.form();
-    let (basic, more): (Vec<FormField>, Vec<FormField>) = fields.into_iter().partition(|f| f.basic || f.required);
+    let (basic, more): (Vec<FormField>, Vec<FormField>) =
+        fields.into_iter().partition(|f| f.basic || f.required);
     // Advanced fields must not hide an error.
-    let open = more.iter().any(|f| flash.error(&format!("/parameters/{}", f.name)).is_some());
+    let open = more
+        .iter()
+        .any(|f| flash.error(&format!("/parameters/{}", f.name)).is_some());
     let only_team = (teams.len() == 1).then(|| teams[0].slug.clone());
     let chosen = flash.value("team").or(only_team).unwrap_or_default();
     let days = |seconds: i64| (seconds / 86_400).max(1);
     let ttl_help = match (entry.ttl.default_seconds, entry.ttl.max_seconds) {
-        (Some(default), Some(max)) => format!("Days until it is removed. {} when left empty, at most {}.", days(default), days(max)),
-        (Some(default), None) => format!("Days until it is removed. {} when left empty.", days(default)),
-        (None, Some(max)) => format!("Days until it is removed, at most {}. Left empty: never.", days(max)),
+        (Some(default), Some(max)) => format!(
+            "Days until it is removed. {} when left empty, at most {}.",
+            days(default),
+            days(max)
+        ),
+        (Some(default), None) => format!(
+            "Days until it is removed. {} when left empty.",
+            days(default)
+        ),
+        (None, Some(max)) => format!(
+            "Days until it is removed, at most {}. Left empty: never.",
+            days(max)
+        ),
         (None, None) => "Days until it is removed. Left empty: never.".into(),
     };
     let general = flash.problem.as_ref().map(|p| {
-        let lead = if p.errors.is_empty() { p.detail.clone() } else { format!("{}: see below.", p.title) };
+        let lead = if p.errors.is_empty() {
+            p.detail.clone()
+        } else {
+            format!("{}: see below.", p.title)
+        };
         view! { <div class="banner bad" role="alert" tabindex="-1" autofocus>{lead}</div> }
     });
     let fields_of = |fields: Vec<FormField>, flash: &FormFlash| {
-        fields.into_iter().map(|field| view! { <Parameter field flash=flash.clone()/> }).collect_view()
+        fields
+            .into_iter()
+            .map(|field| view! { <Parameter field flash=flash.clone()/> })
+            .collect_view()
     };
     let more = (!more.is_empty()).then(|| {
         view! { <details class="advanced" open=open><summary>"More settings"</summary>{fields_of(more, &flash)}</details> }
     });
-    let [team_error, name_error, ttl_error] = ["/team", "/name", "/ttl_seconds"].map(|pointer| flash.error(pointer));
-    let [name_value, ttl_value] = ["name", "ttl_days"].map(|field| flash.value(field).unwrap_or_default());
+    let [team_error, name_error, ttl_error] =
+        ["/team", "/name", "/ttl_seconds"].map(|pointer| flash.error(pointer));
+    let [name_value, ttl_value] =
+        ["name", "ttl_days"].map(|field| flash.value(field).unwrap_or_default());
     let key = flash.key.clone();
     let basic = fields_of(basic, &flash);
     view! {
@@ -107,7 +129,13 @@ fn Parameter(field: FormField, flash: FormFlash) -> impl IntoView {
     let name = id.clone();
     let error = flash.error(&format!("/parameters/{}", field.name));
     let came_back = !flash.values.is_empty();
-    let value = flash.value(&id).unwrap_or_else(|| if came_back { String::new() } else { field.default.clone() });
+    let value = flash.value(&id).unwrap_or_else(|| {
+        if came_back {
+            String::new()
+        } else {
+            field.default.clone()
+        }
+    });
     let described = format!("{id}-help {id}-error");
     let required = field.required;
     let control = match field.widget {
@@ -123,5 +151,6 @@ fn Parameter(field: FormField, flash: FormFlash) -> impl IntoView {
         }.into_any(),
         FormWidget::Lines => view! { <textarea id=id.clone() name=name rows="4" spellcheck="false" aria-describedby=described>{value}</textarea> }.into_any(),
     };
-    view! { <Field label=field.title name=id help=field.help error required>{control}</Field> }.into_any()
+    view! { <Field label=field.title name=id help=field.help error required>{control}</Field> }
+        .into_any()
 }

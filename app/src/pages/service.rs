@@ -1,9 +1,12 @@
 //! One service: how it serves, what is being done, how to reach it, what happened.
 
-use super::{ServiceDetail, FormFlash};
+use super::{FormFlash, ServiceDetail};
 use crate::{
     api,
-    domain::{Connection, Event, Instance, InstanceState, LogLine, Part, Task, TaskState, catalog::as_text},
+    domain::{
+        Connection, Event, Instance, InstanceState, LogLine, Part, Task, TaskState,
+        catalog::as_text,
+    },
     live::Live,
     ui::{Badge, CopyButton, Moment, Span, Title, Trouble},
 };
@@ -18,7 +21,12 @@ pub fn ServicePage() -> impl IntoView {
     let detail = Resource::new(move || id.get(), api::detail);
     let flash = SharedValue::new(|| use_context::<FormFlash>().unwrap_or_default()).into_inner();
     expect_context::<Live>().on_change(
-        move |what| what.starts_with("task:") || what.strip_prefix("instance:").is_some_and(|i| i == id.get_untracked()),
+        move |what| {
+            what.starts_with("task:")
+                || what
+                    .strip_prefix("instance:")
+                    .is_some_and(|i| i == id.get_untracked())
+        },
         move || detail.refetch(),
     );
     view! {
@@ -38,9 +46,25 @@ pub fn ServicePage() -> impl IntoView {
 
 #[component]
 fn Service(detail: ServiceDetail, flash: FormFlash) -> impl IntoView {
-    let ServiceDetail { instance, title, tasks, log, events, connection, may_change, may_delete, may_reveal, .. } = detail;
-    let problem = flash.problem.map(|p| view! { <div class="banner bad" role="alert">{p.detail}</div> });
-    let reachable = !matches!(instance.state, InstanceState::Deleting | InstanceState::Deleted);
+    let ServiceDetail {
+        instance,
+        title,
+        tasks,
+        log,
+        events,
+        connection,
+        may_change,
+        may_delete,
+        may_reveal,
+        ..
+    } = detail;
+    let problem = flash
+        .problem
+        .map(|p| view! { <div class="banner bad" role="alert">{p.detail}</div> });
+    let reachable = !matches!(
+        instance.state,
+        InstanceState::Deleting | InstanceState::Deleted
+    );
     let revealed = flash.revealed.is_some();
     let connection = flash.revealed.unwrap_or(connection);
     let id = instance.id.to_string();
@@ -68,7 +92,10 @@ fn Head(instance: Instance, title: String, may_change: bool, may_delete: bool) -
     let i = instance;
     let post = |what: &str| format!("/services/{}/{what}", i.id);
     let alive = !matches!(i.state, InstanceState::Deleting | InstanceState::Deleted);
-    let newer = i.target_version.clone().filter(|t| *t != i.chart_version && i.state == InstanceState::Ready);
+    let newer = i
+        .target_version
+        .clone()
+        .filter(|t| *t != i.chart_version && i.state == InstanceState::Ready);
     let upgrade = newer.filter(|_| may_change).map(|version| view! {
         <form method="post" action=post("upgrade")><button class="button" type="submit">{format!("Upgrade to {version}")}</button></form>
     });
@@ -76,7 +103,9 @@ fn Head(instance: Instance, title: String, may_change: bool, may_delete: bool) -
         <form method="post" action=post("retry")><button class="button primary" type="submit">"Try again"</button></form>
     });
     let delete = alive.then(|| match may_delete {
-        true => view! { <a class="button danger-quiet" href=post("delete")>"Delete"</a> }.into_any(),
+        true => {
+            view! { <a class="button danger-quiet" href=post("delete")>"Delete"</a> }.into_any()
+        }
         false => view! { <span class="sub">"Your role does not allow changes."</span> }.into_any(),
     });
     view! {
@@ -125,7 +154,9 @@ fn PartRow(part: Part) -> impl IntoView {
 #[component]
 fn Work(tasks: Vec<Task>, log: Vec<LogLine>, may_change: bool) -> impl IntoView {
     let mut tasks = tasks.into_iter();
-    let newest = tasks.next().map(|task| view! { <TaskCard task log may_change/> });
+    let newest = tasks
+        .next()
+        .map(|task| view! { <TaskCard task log may_change/> });
     let older: Vec<Task> = tasks.collect();
     let older = (!older.is_empty()).then(|| view! {
         <details><summary>{format!("Earlier work ({})", older.len())}</summary>
@@ -144,7 +175,11 @@ fn TaskCard(task: Task, log: Vec<LogLine>, may_change: bool) -> impl IntoView {
     let waiting = task.waiting_for.clone().filter(|_| running).map(|what| view! {
         <p class="banner warn">{format!("Waiting for {what} since ")}{task.waiting_since.map(|at| view! { <Moment at/> })}</p>
     });
-    let error = task.error.clone().filter(|_| task.state != TaskState::Succeeded).map(|e| view! { <p class="error-text">{e}</p> });
+    let error = task
+        .error
+        .clone()
+        .filter(|_| task.state != TaskState::Succeeded)
+        .map(|e| view! { <p class="error-text">{e}</p> });
     let cancel = (running && may_change && task.kind != "deprovision").then(|| view! {
         <form method="post" action=format!("/tasks/{}/cancel", task.id)><button class="button quiet" type="submit">"Cancel"</button></form>
     });
@@ -181,11 +216,13 @@ fn TaskCard(task: Task, log: Vec<LogLine>, may_change: bool) -> impl IntoView {
 #[component]
 fn Reach(id: String, connection: Connection, revealed: bool, may_reveal: bool) -> impl IntoView {
     let secrets = connection.fields.iter().any(|f| f.secret);
-    let ask = (secrets && !revealed && may_reveal).then(|| view! {
-        <form method="post" action=format!("/services/{id}/reveal")>
-            <button class="button" type="submit">"Reveal secrets"</button>
-            <span class="sub">" This is recorded."</span>
-        </form>
+    let ask = (secrets && !revealed && may_reveal).then(|| {
+        view! {
+            <form method="post" action=format!("/services/{id}/reveal")>
+                <button class="button" type="submit">"Reveal secrets"</button>
+                <span class="sub">" This is recorded."</span>
+            </form>
+        }
     });
     view! {
         <section class="card" aria-labelledby="reach">

@@ -17,10 +17,17 @@ pub fn ServicesPage() -> impl IntoView {
     let query = Memo::new(move |_| {
         let map = map.get();
         let text = |name: &str| map.get(name).filter(|v| !v.is_empty());
-        InstanceQuery { team: text("team"), service_type: text("type"), state: text("state"), q: text("q"), cursor: text("cursor") }
+        InstanceQuery {
+            team: text("team"),
+            service_type: text("type"),
+            state: text("state"),
+            q: text("q"),
+            cursor: text("cursor"),
+        }
     });
     let page = Resource::new(move || query.get(), api::instances);
-    expect_context::<Live>().on_change(|what| what.starts_with("instance:"), move || page.refetch());
+    expect_context::<Live>()
+        .on_change(|what| what.starts_with("instance:"), move || page.refetch());
     view! {
         <Title text="Services"/>
         <header class="page-head">
@@ -75,7 +82,12 @@ fn List(items: Vec<Instance>, next: Option<String>, query: InstanceQuery) -> imp
     }
     let next = next.map(|cursor| {
         let mut href = format!("/services?cursor={cursor}");
-        for (name, value) in [("q", query.q), ("state", query.state), ("team", query.team), ("type", query.service_type)] {
+        for (name, value) in [
+            ("q", query.q),
+            ("state", query.state),
+            ("team", query.team),
+            ("type", query.service_type),
+        ] {
             if let Some(value) = value {
                 href.push_str(&format!("&{name}={}", escape(&value)));
             }
@@ -111,7 +123,9 @@ fn Row(instance: Instance) -> impl IntoView {
 fn escape(text: &str) -> String {
     text.bytes()
         .map(|b| match b {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(b).to_string(),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                char::from(b).to_string()
+            }
             other => format!("%{other:02X}"),
         })
         .collect()

@@ -19,7 +19,8 @@ fn tone(word: &str) -> &'static str {
     match word {
         "ready" | "serving" | "succeeded" => "good",
         "failed" | "unhealthy" => "bad",
-        "requested" | "provisioning" | "upgrading" | "deleting" | "settling" | "running" | "queued" => "busy",
+        "requested" | "provisioning" | "upgrading" | "deleting" | "settling" | "running"
+        | "queued" => "busy",
         _ => "calm",
     }
 }

@@ -17,7 +17,12 @@ pub fn CopyButton(
         if let Some(window) = web_sys::window() {
             let _ = window.navigator().clipboard().write_text(&text);
             copied.set(true);
-            set_timeout(move || { copied.try_set(false); }, std::time::Duration::from_secs(2));
+            set_timeout(
+                move || {
+                    copied.try_set(false);
+                },
+                std::time::Duration::from_secs(2),
+            );
         }
         #[cfg(not(feature = "hydrate"))]
         let _ = &text;

@@ -21,7 +21,11 @@ pub fn Field(
     /// The input.
     children: Children,
 ) -> impl IntoView {
-    let class = if error.is_some() { "field wrong" } else { "field" };
+    let class = if error.is_some() {
+        "field wrong"
+    } else {
+        "field"
+    };
     view! {
         <div class=class>
             <label for=name.clone()>{label}{(!required).then(|| view! { <span class="optional">" optional"</span> })}</label>

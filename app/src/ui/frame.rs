@@ -15,7 +15,8 @@ pub fn Frame(
 ) -> impl IntoView {
     let site = Resource::new(|| (), |()| api::site());
     let path = use_location().pathname;
-    let current = move |prefix: &'static str| move || path.get().starts_with(prefix).then_some("page");
+    let current =
+        move |prefix: &'static str| move || path.get().starts_with(prefix).then_some("page");
     view! {
         <a class="skip" href="#main">"Skip to content"</a>
         <header class="top">
@@ -46,7 +47,10 @@ pub fn Frame(
 fn Staleness() -> impl IntoView {
     let live = expect_context::<Live>();
     let text = move || match (live.hearing.get(), live.now.get()) {
-        (Hearing::Lost(since), Some(now)) => Some(format!("Reconnecting; last update {} s ago.", ((now - since) / 1000.0).max(0.0).round())),
+        (Hearing::Lost(since), Some(now)) => Some(format!(
+            "Reconnecting; last update {} s ago.",
+            ((now - since) / 1000.0).max(0.0).round()
+        )),
         _ => None,
     };
     view! { <div class="stale" role="status">{text}</div> }

@@ -56,7 +56,11 @@ pub fn Span(
         let end = to.map(|t| t.as_millisecond() as f64).or(live.now.get());
         end.map(|end| {
             let seconds = (end - from.as_millisecond() as f64).max(0.0) / 1000.0;
-            if seconds < 10.0 { format!("{seconds:.1} s") } else { words(seconds) }
+            if seconds < 10.0 {
+                format!("{seconds:.1} s")
+            } else {
+                words(seconds)
+            }
         })
     };
     view! { <span class="span">{text}</span> }

@@ -137,7 +137,11 @@ impl<'de> Deserialize<'de> for OnDelete {
             .and_then(|rest| rest.strip_suffix('d'))
             .and_then(|days| days.parse().ok())
             .map(Self::KeepDays)
-            .ok_or_else(|| D::Error::custom(format!("on_delete is `wipe` or `keep <days>d`, not {text:?}")))
+            .ok_or_else(|| {
+                D::Error::custom(format!(
+                    "on_delete is `wipe` or `keep <days>d`, not {text:?}"
+                ))
+            })
     }
 }
 
@@ -155,7 +159,9 @@ impl<'de> Deserialize<'de> for Seconds {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = String::deserialize(d)?;
         parse_span(&text).map(Self).ok_or_else(|| {
-            D::Error::custom(format!("a span is a whole number with s, m, h or d, at most 10 years, not {text:?}"))
+            D::Error::custom(format!(
+                "a span is a whole number with s, m, h or d, at most 10 years, not {text:?}"
+            ))
         })
     }
 }
@@ -170,7 +176,9 @@ fn parse_span(text: &str) -> Option<i64> {
         _ => return None,
     };
     let number: u32 = text[..unit_at].parse().ok()?;
-    i64::from(number).checked_mul(factor).filter(|seconds| *seconds <= 10 * 366 * 86_400)
+    i64::from(number)
+        .checked_mul(factor)
+        .filter(|seconds| *seconds <= 10 * 366 * 86_400)
 }
 
 /// How long an instance may live.

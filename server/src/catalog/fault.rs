@@ -16,7 +16,11 @@ pub struct Fault {
 impl Fault {
     /// A fault of a whole file.
     pub fn file(file: impl Into<PathBuf>, detail: impl Into<String>) -> Self {
-        Self { file: file.into(), line: 0, detail: detail.into() }
+        Self {
+            file: file.into(),
+            line: 0,
+            detail: detail.into(),
+        }
     }
 }
 
@@ -35,9 +39,9 @@ pub fn line_of(text: &str, path: &[&str]) -> u64 {
     for key in path {
         let here = text.lines().enumerate().skip(from).find(|(_, line)| {
             let line = line.trim_start().trim_start_matches("- ");
-            line.strip_prefix(key).or_else(|| line.trim_start_matches('"').strip_prefix(key)).is_some_and(|rest| {
-                rest.trim_start_matches('"').trim_start().starts_with(':')
-            })
+            line.strip_prefix(key)
+                .or_else(|| line.trim_start_matches('"').strip_prefix(key))
+                .is_some_and(|rest| rest.trim_start_matches('"').trim_start().starts_with(':'))
         });
         let Some((index, _)) = here else { break };
         (from, found) = (index + 1, index as u64 + 1);

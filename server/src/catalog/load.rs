@@ -48,10 +48,15 @@ pub fn load(path: &Path) -> Result<Vec<Packed>, Vec<Fault>> {
                         Err(fault) => faults.push(fault),
                         Ok(one) => {
                             let service_type = one.entry.service_type.clone();
-                            if let Some((_, other)) = packed.insert(service_type.clone(), (one, file.clone())) {
+                            if let Some((_, other)) =
+                                packed.insert(service_type.clone(), (one, file.clone()))
+                            {
                                 faults.push(Fault {
                                     line: line_of(&text, &["type"]),
-                                    detail: format!("type {service_type} is already taken by {}", other.display()),
+                                    detail: format!(
+                                        "type {service_type} is already taken by {}",
+                                        other.display()
+                                    ),
                                     file: file.clone(),
                                 });
                             }
@@ -61,7 +66,11 @@ pub fn load(path: &Path) -> Result<Vec<Packed>, Vec<Fault>> {
             }
         }
     }
-    if faults.is_empty() { Ok(packed.into_values().map(|(one, _)| one).collect()) } else { Err(faults) }
+    if faults.is_empty() {
+        Ok(packed.into_values().map(|(one, _)| one).collect())
+    } else {
+        Err(faults)
+    }
 }
 
 fn entry_files(path: &Path) -> Result<Vec<PathBuf>, Fault> {
@@ -73,7 +82,10 @@ fn entry_files(path: &Path) -> Result<Vec<PathBuf>, Fault> {
     for item in fs::read_dir(path).map_err(unreadable)? {
         let item = item.map_err(unreadable)?.path();
         // ConfigMap mounts keep their real files under `..data`; their names are links beside it.
-        if item.file_name().is_some_and(|n| n.to_string_lossy().starts_with('.')) {
+        if item
+            .file_name()
+            .is_some_and(|n| n.to_string_lossy().starts_with('.'))
+        {
             continue;
         }
         if item.is_dir() && item.join("entry.yaml").is_file() {
@@ -84,17 +96,26 @@ fn entry_files(path: &Path) -> Result<Vec<PathBuf>, Fault> {
     }
     files.sort();
     if files.is_empty() {
-        return Err(Fault::file(path, "holds no catalog: neither *.yaml nor <folder>/entry.yaml"));
+        return Err(Fault::file(
+            path,
+            "holds no catalog: neither *.yaml nor <folder>/entry.yaml",
+        ));
     }
     Ok(files)
 }
 
 fn read(file: &Path) -> Result<(String, Vec<Entry>), Fault> {
-    let size = fs::metadata(file).map_err(|e| Fault::file(file, format!("cannot be read: {e}")))?.len();
+    let size = fs::metadata(file)
+        .map_err(|e| Fault::file(file, format!("cannot be read: {e}")))?
+        .len();
     if size > MAX_FILE {
-        return Err(Fault::file(file, format!("is {size} bytes; at most {MAX_FILE} are allowed")));
+        return Err(Fault::file(
+            file,
+            format!("is {size} bytes; at most {MAX_FILE} are allowed"),
+        ));
     }
-    let text = fs::read_to_string(file).map_err(|e| Fault::file(file, format!("cannot be read: {e}")))?;
+    let text =
+        fs::read_to_string(file).map_err(|e| Fault::file(file, format!("cannot be read: {e}")))?;
     let entries = serde_saphyr::from_multiple::<Entry>(&text).map_err(|e| Fault {
         file: file.into(),
         line: e.location().map_or(0, |l| l.line()),
@@ -108,39 +129,78 @@ fn first_line(text: &str) -> String {
 }
 
 fn check(file: &Path, text: &str, entry: Entry) -> Result<Packed, Fault> {
-    let fault = |path: &[&str], detail: String| Fault { file: file.into(), line: line_of(text, path), detail };
-    name::check_label(&entry.service_type, 40).map_err(|why| fault(&["type"], format!("type {why}")))?;
-    semver::Version::parse(&entry.chart_version)
-        .map_err(|e| fault(&["chart_version"], format!("chart_version is not a semantic version: {e}")))?;
+    let fault = |path: &[&str], detail: String| Fault {
+        file: file.into(),
+        line: line_of(text, path),
+        detail,
+    };
+    name::check_label(&entry.service_type, 40)
+        .map_err(|why| fault(&["type"], format!("type {why}")))?;
+    semver::Version::parse(&entry.chart_version).map_err(|e| {
+        fault(
+            &["chart_version"],
+            format!("chart_version is not a semantic version: {e}"),
+        )
+    })?;
     parameters::check_schema(&entry.parameters).map_err(|f| {
-        let keys: Vec<&str> = std::iter::once("parameters").chain(f.pointer.split('/').filter(|k| !k.is_empty())).collect();
+        let keys: Vec<&str> = std::iter::once("parameters")
+            .chain(f.pointer.split('/').filter(|k| !k.is_empty()))
+            .collect();
         fault(&keys, format!("parameters{}: {}", f.pointer, f.detail))
     })?;
-    check_parameters(&entry).map_err(|(path, detail)| fault(&path.iter().map(String::as_str).collect::<Vec<_>>(), detail))?;
+    check_parameters(&entry).map_err(|(path, detail)| {
+        fault(&path.iter().map(String::as_str).collect::<Vec<_>>(), detail)
+    })?;
     if let (Some(default), Some(max)) = (entry.ttl.default, entry.ttl.max)
         && default > max
     {
-        return Err(fault(&["ttl", "default"], "ttl: default is longer than max".into()));
+        return Err(fault(
+            &["ttl", "default"],
+            "ttl: default is longer than max".into(),
+        ));
     }
     for credential in &entry.credentials {
-        if credential.value.is_none() && (credential.length < 12 || credential.alphabet.chars().count() < 10) {
-            return Err(fault(&["credentials"], format!("credentials: {} needs length ≥ 12 and an alphabet of ≥ 10", credential.name)));
+        if credential.value.is_none()
+            && (credential.length < 12 || credential.alphabet.chars().count() < 10)
+        {
+            return Err(fault(
+                &["credentials"],
+                format!(
+                    "credentials: {} needs length ≥ 12 and an alphabet of ≥ 10",
+                    credential.name
+                ),
+            ));
         }
     }
     crate::provision::connection::check(&entry).map_err(|why| fault(&["connection"], why))?;
     let chart = match (entry.kind, &entry.chart) {
-        (EntryKind::Helm, Some(folder)) => Some(pack(&beside(file, folder).map_err(|why| fault(&["chart"], why))?, &entry.chart_version)?),
-        (EntryKind::Helm, None) => return Err(fault(&["kind"], "kind helm needs chart: the chart's folder".into())),
+        (EntryKind::Helm, Some(folder)) => Some(pack(
+            &beside(file, folder).map_err(|why| fault(&["chart"], why))?,
+            &entry.chart_version,
+        )?),
+        (EntryKind::Helm, None) => {
+            return Err(fault(
+                &["kind"],
+                "kind helm needs chart: the chart's folder".into(),
+            ));
+        }
         (EntryKind::ServiceDefinition, None) => None,
         (EntryKind::ServiceDefinition, Some(_)) => {
-            return Err(fault(&["chart"], "kind service_definition has no chart; write definition:".into()));
+            return Err(fault(
+                &["chart"],
+                "kind service_definition has no chart; write definition:".into(),
+            ));
         }
     };
     let mut sha = Sha256::new();
     // The text of an entry may change in ways that change nothing it installs; but what is installed is all in its JSON.
     sha.update(serde_json::to_vec(&entry).map_err(|e| fault(&[], e.to_string()))?);
     sha.update(chart.as_deref().unwrap_or_default());
-    Ok(Packed { digest: sha.finalize().to_vec(), entry, chart })
+    Ok(Packed {
+        digest: sha.finalize().to_vec(),
+        entry,
+        chart,
+    })
 }
 
 /// Parameters reach only mapped paths, and no path that the operator has set.
@@ -149,30 +209,62 @@ fn check_parameters(entry: &Entry) -> Result<(), (Vec<String>, String)> {
     let empty = serde_json::Map::new();
     let properties = entry.parameters["properties"].as_object().unwrap_or(&empty);
     if properties.len() > MAX_PARAMETERS {
-        return Err((at(&["parameters"]), format!("has {} parameters; at most {MAX_PARAMETERS} make a usable form", properties.len())));
+        return Err((
+            at(&["parameters"]),
+            format!(
+                "has {} parameters; at most {MAX_PARAMETERS} make a usable form",
+                properties.len()
+            ),
+        ));
     }
     if properties.values().filter(|p| p["x-basic"] == true).count() > MAX_BASIC {
-        return Err((at(&["parameters"]), format!("marks more than {MAX_BASIC} parameters x-basic")));
+        return Err((
+            at(&["parameters"]),
+            format!("marks more than {MAX_BASIC} parameters x-basic"),
+        ));
     }
     for name in properties.keys() {
         if !entry.mapping.contains_key(name) {
-            return Err((at(&["parameters", "properties", name]), format!("parameter {name} has no mapping to a value path")));
+            return Err((
+                at(&["parameters", "properties", name]),
+                format!("parameter {name} has no mapping to a value path"),
+            ));
         }
     }
-    let base = if entry.kind == EntryKind::Helm { &entry.values } else { &entry.definition };
+    let base = if entry.kind == EntryKind::Helm {
+        &entry.values
+    } else {
+        &entry.definition
+    };
     for (name, path) in &entry.mapping {
         if !properties.contains_key(name) {
-            return Err((at(&["mapping", name]), format!("mapping names {name}, which is not a parameter")));
+            return Err((
+                at(&["mapping", name]),
+                format!("mapping names {name}, which is not a parameter"),
+            ));
         }
         if path.is_empty() || path.split('.').any(str::is_empty) {
-            return Err((at(&["mapping", name]), format!("{path:?} is not a path of keys with dots between")));
+            return Err((
+                at(&["mapping", name]),
+                format!("{path:?} is not a path of keys with dots between"),
+            ));
         }
         // A definition starts from defaults; there, mapping is what unlocks one of them.
         if entry.kind == EntryKind::Helm && get_path(base, path).is_some() {
-            return Err((at(&["mapping", name]), format!("{path} is set in values: the operator has locked it")));
+            return Err((
+                at(&["mapping", name]),
+                format!("{path} is set in values: the operator has locked it"),
+            ));
         }
-        if let Some((other, _)) = entry.mapping.iter().find(|(other, p)| *other != name && overlaps(p, path)) {
-            return Err((at(&["mapping", name]), format!("{name} and {other} map to overlapping paths")));
+        if let Some((other, _)) = entry
+            .mapping
+            .iter()
+            .find(|(other, p)| *other != name && overlaps(p, path))
+        {
+            return Err((
+                at(&["mapping", name]),
+                format!("{name} and {other} map to overlapping paths"),
+            ));
         }
     }
     Ok(())
@@ -180,9 +272,13 @@ fn check_parameters(entry: &Entry) -> Result<(), (Vec<String>, String)> {
 
 /// A folder beside the entry's file, and nowhere else.
 fn beside(file: &Path, folder: &str) -> Result<PathBuf, String> {
-    let plain = Path::new(folder).components().all(|c| matches!(c, std::path::Component::Normal(_)));
+    let plain = Path::new(folder)
+        .components()
+        .all(|c| matches!(c, std::path::Component::Normal(_)));
     if !plain || folder.is_empty() {
-        return Err(format!("chart {folder:?} must be a folder beside the entry, without .. or /"));
+        return Err(format!(
+            "chart {folder:?} must be a folder beside the entry, without .. or /"
+        ));
     }
     Ok(file.parent().unwrap_or(Path::new(".")).join(folder))
 }

@@ -29,35 +29,56 @@ struct ChartYaml {
 /// A missing or mismatching `Chart.yaml`, a symbolic link, too many or too large files.
 pub fn pack(folder: &Path, version: &str) -> Result<Vec<u8>, Fault> {
     let meta_file = folder.join("Chart.yaml");
-    let text = fs::read_to_string(&meta_file).map_err(|e| Fault::file(&meta_file, format!("cannot be read: {e}")))?;
-    let meta: ChartYaml = serde_saphyr::from_str(&text).map_err(|e| Fault::file(&meta_file, e.to_string()))?;
+    let text = fs::read_to_string(&meta_file)
+        .map_err(|e| Fault::file(&meta_file, format!("cannot be read: {e}")))?;
+    let meta: ChartYaml =
+        serde_saphyr::from_str(&text).map_err(|e| Fault::file(&meta_file, e.to_string()))?;
     if meta.version != version {
         return Err(Fault {
             line: super::fault::line_of(&text, &["version"]),
-            detail: format!("says version {}, but the entry says chart_version {version}", meta.version),
+            detail: format!(
+                "says version {}, but the entry says chart_version {version}",
+                meta.version
+            ),
             file: meta_file,
         });
     }
     if let Err(why) = svcforge_app::domain::name::check_label(&meta.name, 63) {
-        return Err(Fault { line: super::fault::line_of(&text, &["name"]), detail: format!("name {why}"), file: meta_file });
+        return Err(Fault {
+            line: super::fault::line_of(&text, &["name"]),
+            detail: format!("name {why}"),
+            file: meta_file,
+        });
     }
     let mut files = BTreeMap::new();
     collect(folder, folder, &mut files, &mut 0)?;
     archive(&meta.name, &files)
         .map_err(|e| Fault::file(folder, format!("cannot be packed: {e}")))
         .and_then(|bytes| match bytes.len() {
-            n if n > MAX_CHART => Err(Fault::file(folder, format!("is {n} bytes packed; at most {MAX_CHART} are allowed"))),
+            n if n > MAX_CHART => Err(Fault::file(
+                folder,
+                format!("is {n} bytes packed; at most {MAX_CHART} are allowed"),
+            )),
             _ => Ok(bytes),
         })
 }
 
-fn collect(root: &Path, folder: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>, total: &mut u64) -> Result<(), Fault> {
-    let unreadable = |path: &Path, e: std::io::Error| Fault::file(path, format!("cannot be read: {e}"));
+fn collect(
+    root: &Path,
+    folder: &Path,
+    files: &mut BTreeMap<PathBuf, Vec<u8>>,
+    total: &mut u64,
+) -> Result<(), Fault> {
+    let unreadable =
+        |path: &Path, e: std::io::Error| Fault::file(path, format!("cannot be read: {e}"));
     for item in fs::read_dir(folder).map_err(|e| unreadable(folder, e))? {
         let path = item.map_err(|e| unreadable(folder, e))?.path();
         let kind = fs::symlink_metadata(&path).map_err(|e| unreadable(&path, e))?;
         if kind.is_symlink() {
-            return Err(Fault::file(path, "is a symbolic link; a chart holds plain files only"));
+            return Err(Fault::file(
+                path,
+                "is a symbolic link; a chart holds plain files only",
+            ));
         }
         if kind.is_dir() {
             collect(root, &path, files, total)?;
@@ -65,7 +86,10 @@ fn collect(root: &Path, folder: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>, t
         }
         *total += kind.len();
         if files.len() >= MAX_FILES || *total > MAX_UNPACKED {
-            return Err(Fault::file(root, format!("has more than {MAX_FILES} files or {MAX_UNPACKED} bytes")));
+            return Err(Fault::file(
+                root,
+                format!("has more than {MAX_FILES} files or {MAX_UNPACKED} bytes"),
+            ));
         }
         let content = fs::read(&path).map_err(|e| unreadable(&path, e))?;
         let name = path.strip_prefix(root).unwrap_or(&path).to_path_buf();

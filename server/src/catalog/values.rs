@@ -41,7 +41,11 @@ pub fn overlaps(a: &str, b: &str) -> bool {
 }
 
 /// The chart's values (or the definition's spec) for checked parameters.
-pub fn compose(entry: &Entry, parameters: &Map<String, Value>, credentials_secret: &str) -> Map<String, Value> {
+pub fn compose(
+    entry: &Entry,
+    parameters: &Map<String, Value>,
+    credentials_secret: &str,
+) -> Map<String, Value> {
     let mut values = match entry.kind {
         EntryKind::Helm => entry.values.clone(),
         EntryKind::ServiceDefinition => entry.definition.clone(),

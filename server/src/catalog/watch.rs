@@ -18,13 +18,27 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// Every fault, a line each.
 pub async fn load_once(pool: &PgPool, path: &Path) -> Result<Option<i64>, String> {
     let folder = path.to_path_buf();
-    let loaded = tokio::task::spawn_blocking(move || load(&folder)).await.map_err(|e| e.to_string())?;
-    let entries = loaded.map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+    let loaded = tokio::task::spawn_blocking(move || load(&folder))
+        .await
+        .map_err(|e| e.to_string())?;
+    let entries = loaded.map_err(|faults| {
+        faults
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join("\n")
+    })?;
     publish(pool, &entries).await.map_err(|e| format!("{e:#}"))
 }
 
 /// Loads now, then whenever the folder has changed and settled, or `reload` is called.
-pub async fn watch(pool: PgPool, path: PathBuf, changes: Changes, reload: std::sync::Arc<tokio::sync::Notify>, stop: CancellationToken) {
+pub async fn watch(
+    pool: PgPool,
+    path: PathBuf,
+    changes: Changes,
+    reload: std::sync::Arc<tokio::sync::Notify>,
+    stop: CancellationToken,
+) {
     let (mut served, mut seen) = (None, None);
     loop {
         let print = fingerprint(&path);
@@ -63,9 +77,17 @@ fn fingerprint(path: &Path) -> Vec<(PathBuf, u64, Option<SystemTime>)> {
     let mut print = vec![];
     let mut todo = vec![path.to_path_buf()];
     while let Some(next) = todo.pop() {
-        let Ok(meta) = std::fs::metadata(&next) else { continue };
+        let Ok(meta) = std::fs::metadata(&next) else {
+            continue;
+        };
         if meta.is_dir() && print.len() < 20_000 {
-            todo.extend(std::fs::read_dir(&next).into_iter().flatten().flatten().map(|e| e.path()));
+            todo.extend(
+                std::fs::read_dir(&next)
+                    .into_iter()
+                    .flatten()
+                    .flatten()
+                    .map(|e| e.path()),
+            );
         }
         print.push((next, meta.len(), meta.modified().ok()));
     }

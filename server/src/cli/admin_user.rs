@@ -33,5 +33,8 @@ pub async fn hand_out(pool: &PgPool) -> anyhow::Result<Handout> {
     let secret = ids::new_secret();
     db::user::insert_link(&mut tx, &crate::http::hash(&secret), admin, LINK_SECONDS).await?;
     tx.commit().await?;
-    Ok(Handout { link: format!("/signin/{secret}"), token })
+    Ok(Handout {
+        link: format!("/signin/{secret}"),
+        token,
+    })
 }

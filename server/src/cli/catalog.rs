@@ -18,7 +18,10 @@ pub fn run(command: &CatalogCommand) -> anyhow::Result<()> {
     match catalog::load(path) {
         Ok(entries) => {
             for packed in &entries {
-                super::say(format!("{} {}: ok", packed.entry.service_type, packed.entry.chart_version));
+                super::say(format!(
+                    "{} {}: ok",
+                    packed.entry.service_type, packed.entry.chart_version
+                ));
             }
             Ok(())
         }

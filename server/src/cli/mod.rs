@@ -82,7 +82,10 @@ pub fn run() -> ExitCode {
 /// At least four threads, even on one CPU (leptos#4647).
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     let threads = std::thread::available_parallelism().map_or(4, |n| n.get().max(4));
-    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?)
+    Ok(tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()?)
 }
 
 /// Says a line to the person at the terminal.

@@ -24,7 +24,11 @@ impl RunFile {
         use std::{io::Write, os::unix::fs::OpenOptionsExt};
         let (path, new) = (dir.join("run.json"), dir.join("run.json.new"));
         let _ = std::fs::remove_file(&new);
-        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&new)?;
         file.write_all(&serde_json::to_vec_pretty(self)?)?;
         file.sync_all()?;
         Ok(std::fs::rename(new, path)?)

@@ -7,12 +7,7 @@ use crate::{
     cluster, config, db,
     http::{self, AppState, Info, Live},
     ops::Ops,
-    provision::{
-        Provisioner,
-        helm::Helm,
-        kubernetes::Kubernetes,
-        scripted::Scripted,
-    },
+    provision::{Provisioner, helm::Helm, kubernetes::Kubernetes, scripted::Scripted},
     queue::{self, Timing, Wake, Worker},
     tasks::{Tasks, answer_reveals},
 };
@@ -66,14 +61,22 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         cluster::bind(clients, &pool).await?;
     }
     let provisioner = match &clients {
-        Some(clients) => Some(kubernetes(&pool, clients.clone(), &args.worker, &args.cluster).await?),
+        Some(clients) => {
+            Some(kubernetes(&pool, clients.clone(), &args.worker, &args.cluster).await?)
+        }
         None if roles.contains(&Role::Worker) => {
-            anyhow::bail!("no cluster: name one with SVCFORGE_KUBECONFIG or SVCFORGE_IN_CLUSTER=true, or leave out the role worker")
+            anyhow::bail!(
+                "no cluster: name one with SVCFORGE_KUBECONFIG or SVCFORGE_IN_CLUSTER=true, or leave out the role worker"
+            )
         }
         None => None,
     };
     let listener = listen(&args.http.listen).await?;
-    let external_url = args.http.external_url.clone().unwrap_or_else(|| format!("http://{}", args.http.listen));
+    let external_url = args
+        .http
+        .external_url
+        .clone()
+        .unwrap_or_else(|| format!("http://{}", args.http.listen));
     let parts = Parts {
         pool,
         direct_dsn: args.database.direct_dsn()?.to_owned(),
@@ -83,7 +86,11 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         catalog: args.catalog.catalog_path.clone(),
         worker: args.worker,
         listener,
-        info: Info { external_url: external_url.trim_end_matches('/').into(), cluster_note: None, site: args.http.site },
+        info: Info {
+            external_url: external_url.trim_end_matches('/').into(),
+            cluster_note: None,
+            site: args.http.site,
+        },
     };
     let stop = CancellationToken::new();
     host(parts, stop.clone(), stopped_by_signal()).await
@@ -91,24 +98,40 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
 
 /// Binds, or names what is in the way.
 pub async fn listen(address: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}: is the port taken? Choose another with SVCFORGE_LISTEN"))
+    TcpListener::bind(address).await.with_context(|| {
+        format!(
+            "cannot listen on {address}: is the port taken? Choose another with SVCFORGE_LISTEN"
+        )
+    })
 }
 
 /// The provisioner for a cluster.
-pub async fn kubernetes(pool: &PgPool, clients: cluster::Clients, worker: &config::Worker, named: &config::Cluster) -> anyhow::Result<Arc<dyn Provisioner>> {
+pub async fn kubernetes(
+    pool: &PgPool,
+    clients: cluster::Clients,
+    worker: &config::Worker,
+    named: &config::Cluster,
+) -> anyhow::Result<Arc<dyn Provisioner>> {
     let installation = db::installation::load(pool).await?;
     let timing = Timing::standard(worker.helm_timeout());
     timing.check().map_err(anyhow::Error::msg)?;
     let helm = Helm {
         bin: worker.helm_bin.clone(),
         guard: std::env::current_exe()?,
-        kubeconfig: named.kubeconfig.clone().context("Helm needs a kubeconfig")?,
+        kubeconfig: named
+            .kubeconfig
+            .clone()
+            .context("Helm needs a kubeconfig")?,
         context: named.context.clone(),
         timeout: worker.helm_timeout(),
         timing,
         environment: config::helm_environment(),
     };
-    Ok(Arc::new(Kubernetes { clients, helm, installation: installation.id.to_string() }))
+    Ok(Arc::new(Kubernetes {
+        clients,
+        helm,
+        installation: installation.id.to_string(),
+    }))
 }
 
 /// The provisioner without a cluster.
@@ -130,8 +153,22 @@ pub struct Parts {
 }
 
 /// Runs the parts until told to stop; then streams end first, workers drain, the rest follows.
-pub async fn host(parts: Parts, stop: CancellationToken, told: impl Future<Output = ()>) -> anyhow::Result<()> {
-    let Parts { pool, direct_dsn, roles, clients, provisioner, catalog: path, worker, listener, info } = parts;
+pub async fn host(
+    parts: Parts,
+    stop: CancellationToken,
+    told: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    let Parts {
+        pool,
+        direct_dsn,
+        roles,
+        clients,
+        provisioner,
+        catalog: path,
+        worker,
+        listener,
+        info,
+    } = parts;
     db::installation::load(&pool).await?;
     let changes = Changes::start(pool.clone());
     let wake = Wake::default();
@@ -144,15 +181,35 @@ pub async fn host(parts: Parts, stop: CancellationToken, told: impl Future<Outpu
         let reload = Arc::new(Notify::new());
         tokio::spawn(reload_on_hangup(reload.clone(), stop.clone()));
         if let Some(path) = path {
-            running.spawn(catalog::watch(pool.clone(), path, changes.clone(), reload, stop.clone()));
+            running.spawn(catalog::watch(
+                pool.clone(),
+                path,
+                changes.clone(),
+                reload,
+                stop.clone(),
+            ));
         }
-        running.spawn(queue::sweep_forever(pool.clone(), timing, wake.clone(), stop.clone()));
+        running.spawn(queue::sweep_forever(
+            pool.clone(),
+            timing,
+            wake.clone(),
+            stop.clone(),
+        ));
         if let Some(clients) = clients {
-            running.spawn(cluster::observe(clients, pool.clone(), changes.clone(), wake.changed.subscribe(), stop.clone()));
+            running.spawn(cluster::observe(
+                clients,
+                pool.clone(),
+                changes.clone(),
+                wake.changed.subscribe(),
+                stop.clone(),
+            ));
         }
     }
     if let (true, Some(provisioner)) = (roles.contains(&Role::Worker), provisioner) {
-        let tasks = Arc::new(Tasks { pool: pool.clone(), provisioner });
+        let tasks = Arc::new(Tasks {
+            pool: pool.clone(),
+            provisioner,
+        });
         running.spawn(answer_reveals(tasks.clone(), wake.clone(), stop.clone()));
         let one = Worker {
             pool: pool.clone(),
@@ -168,7 +225,11 @@ pub async fn host(parts: Parts, stop: CancellationToken, told: impl Future<Outpu
     let live = Live::default();
     running.spawn(live.clone().feed(wake.changed.subscribe(), stop.clone()));
     let state = AppState {
-        ops: Ops { pool, changes, apps_namespace: worker.apps_namespace },
+        ops: Ops {
+            pool,
+            changes,
+            apps_namespace: worker.apps_namespace,
+        },
         live,
         info: Arc::new(info),
         leptos: LeptosOptions::builder().output_name("svcforge").build(),
@@ -194,7 +255,12 @@ pub async fn host(parts: Parts, stop: CancellationToken, told: impl Future<Outpu
 /// Ends on SIGINT or SIGTERM.
 pub async fn stopped_by_signal() {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else { return };
+    let (Ok(mut interrupt), Ok(mut terminate)) = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+    ) else {
+        return;
+    };
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
@@ -203,7 +269,9 @@ pub async fn stopped_by_signal() {
 
 async fn reload_on_hangup(reload: Arc<Notify>, stop: CancellationToken) {
     use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+    let Ok(mut hangup) = signal(SignalKind::hangup()) else {
+        return;
+    };
     loop {
         tokio::select! {
             () = stop.cancelled() => return,

@@ -23,7 +23,8 @@ pub async fn run(args: TestbedArgs) -> anyhow::Result<()> {
     tokio::task::block_in_place(|| embedded::end_leftovers(&dir))?;
     let launcher = Launcher::new(&std::env::current_exe()?, &dir);
     let mut postgres = Postgres::start(&launcher, &dir).await?;
-    let mut plane = ControlPlane::start(&launcher, &args.local_bin, &dir, "polychrome-apps").await?;
+    let mut plane =
+        ControlPlane::start(&launcher, &args.local_bin, &dir, "polychrome-apps").await?;
     let env = format!(
         "export SVCFORGE_TEST_PG='{}'\nexport SVCFORGE_TEST_KUBECONFIG='{}'\nexport SVCFORGE_TEST_BIN='{}'\n",
         postgres.dsn,

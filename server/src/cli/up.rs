@@ -115,11 +115,19 @@ impl Started {
     }
 }
 
-async fn start_and_host(args: &mut UpArgs, dir: &Path, started: &mut Started, stop: CancellationToken) -> anyhow::Result<()> {
+async fn start_and_host(
+    args: &mut UpArgs,
+    dir: &Path,
+    started: &mut Started,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
     let began = Instant::now();
     let ended = tokio::task::block_in_place(|| embedded::end_leftovers(dir))?;
     if !ended.is_empty() {
-        say(format!("ended what an earlier run had left: {}", ended.join(", ")));
+        say(format!(
+            "ended what an earlier run had left: {}",
+            ended.join(", ")
+        ));
     }
     if args.fresh {
         embedded::forget(dir)?;
@@ -129,7 +137,12 @@ async fn start_and_host(args: &mut UpArgs, dir: &Path, started: &mut Started, st
     let postgres = Postgres::start(&launcher, dir).await?;
     let dsn = postgres.dsn.clone();
     started.postgres = Some(postgres);
-    let database = config::Database { pg_dsn: Some(dsn.clone()), pg_direct_dsn: None, pool_min_size: 2, pool_max_size: 24 };
+    let database = config::Database {
+        pg_dsn: Some(dsn.clone()),
+        pg_direct_dsn: None,
+        pool_min_size: 2,
+        pool_max_size: 24,
+    };
     let pool = db::connect(&database).await?;
     db::migrate(&pool).await?;
 
@@ -139,7 +152,8 @@ async fn start_and_host(args: &mut UpArgs, dir: &Path, started: &mut Started, st
             Kind::Local => {
                 step("starting the local control plane", began);
                 let bin = args.local_bin.clone().context("name the control plane's binaries with --local-bin (`./dev up` does), or use --cluster simulated")?;
-                let plane = ControlPlane::start(&launcher, &bin, dir, &args.worker.apps_namespace).await?;
+                let plane =
+                    ControlPlane::start(&launcher, &bin, dir, &args.worker.apps_namespace).await?;
                 args.named.kubeconfig = Some(plane.kubeconfig.clone());
                 args.worker.helm_bin = plane.bin.join("helm");
                 started.plane = Some(plane);
@@ -169,12 +183,25 @@ async fn start_and_host(args: &mut UpArgs, dir: &Path, started: &mut Started, st
         roles: args.roles.iter().copied().collect(),
         clients,
         provisioner: Some(provisioner),
-        catalog: Some(args.catalog.catalog_path.clone().unwrap_or_else(|| CATALOG.into())),
+        catalog: Some(
+            args.catalog
+                .catalog_path
+                .clone()
+                .unwrap_or_else(|| CATALOG.into()),
+        ),
         worker: args.worker.clone(),
         listener,
-        info: Info { external_url: url.clone(), cluster_note: note.map(str::to_owned), site: args.site.clone() },
+        info: Info {
+            external_url: url.clone(),
+            cluster_note: note.map(str::to_owned),
+            site: args.site.clone(),
+        },
     };
-    let mut hosting = tokio::spawn(serve::host(parts, stop.clone(), stop.clone().cancelled_owned()));
+    let mut hosting = tokio::spawn(serve::host(
+        parts,
+        stop.clone(),
+        stop.clone().cancelled_owned(),
+    ));
     step("publishing the catalog", began);
     tokio::select! {
         result = &mut hosting => return result?,
@@ -194,7 +221,11 @@ async fn start_and_host(args: &mut UpArgs, dir: &Path, started: &mut Started, st
     };
     run.write(dir)?;
     step("ready", began);
-    say(format!("\n  portal   {url}\n  sign in  {url}{}\n  API      token and kubeconfig in {}\n\n  Ctrl-C stops everything; what was made is kept for the next `up`.", handout.link, dir.join("run.json").display()));
+    say(format!(
+        "\n  portal   {url}\n  sign in  {url}{}\n  API      token and kubeconfig in {}\n\n  Ctrl-C stops everything; what was made is kept for the next `up`.",
+        handout.link,
+        dir.join("run.json").display()
+    ));
     stop.cancelled().await;
     Ok(())
 }
@@ -203,7 +234,9 @@ async fn start_and_host(args: &mut UpArgs, dir: &Path, started: &mut Started, st
 async fn published(pool: &sqlx::PgPool) -> anyhow::Result<()> {
     loop {
         if let Some(fault) = db::catalog::fault(pool).await? {
-            say(format!("the catalog is not valid; the portal shows this until it is mended:\n{fault}"));
+            say(format!(
+                "the catalog is not valid; the portal shows this until it is mended:\n{fault}"
+            ));
             return Ok(());
         }
         if db::catalog::is_published(pool).await? {

@@ -23,11 +23,18 @@ pub struct Clients {
 /// When the kubeconfig cannot be used.
 pub async fn connect(settings: &config::Cluster) -> anyhow::Result<Option<Clients>> {
     let config = if let Some(path) = &settings.kubeconfig {
-        let file = Kubeconfig::read_from(path).with_context(|| format!("SVCFORGE_KUBECONFIG {}", path.display()))?;
-        let options = KubeConfigOptions { context: settings.context.clone(), ..Default::default() };
-        Config::from_custom_kubeconfig(file, &options).await.with_context(|| format!("kubeconfig {}", path.display()))?
+        let file = Kubeconfig::read_from(path)
+            .with_context(|| format!("SVCFORGE_KUBECONFIG {}", path.display()))?;
+        let options = KubeConfigOptions {
+            context: settings.context.clone(),
+            ..Default::default()
+        };
+        Config::from_custom_kubeconfig(file, &options)
+            .await
+            .with_context(|| format!("kubeconfig {}", path.display()))?
     } else if settings.in_cluster {
-        Config::incluster().context("SVCFORGE_IN_CLUSTER is set, but this is no pod with a service account")?
+        Config::incluster()
+            .context("SVCFORGE_IN_CLUSTER is set, but this is no pod with a service account")?
     } else {
         return Ok(None);
     };
@@ -40,5 +47,8 @@ fn clients(mut config: Config) -> anyhow::Result<Clients> {
     config.write_timeout = Some(Duration::from_secs(20));
     let request = Client::try_from(config.clone())?;
     config.read_timeout = None;
-    Ok(Clients { request, watch: Client::try_from(config)? })
+    Ok(Clients {
+        request,
+        watch: Client::try_from(config)?,
+    })
 }

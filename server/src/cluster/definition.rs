@@ -1,13 +1,15 @@
 //! `ServiceDefinition` (contract §1.1): the type, from which the CRD is generated, and its apply and removal.
 
-use kube::{CustomResource, CustomResourceExt};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What an author may choose; everything operational is stamped by the controller.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
+)]
 #[kube(
     group = "polychrome.dev",
     version = "v1alpha1",

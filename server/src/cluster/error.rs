@@ -9,13 +9,19 @@ impl From<kube::Error> for Fault {
         match &error {
             kube::Error::Api(status) => by_status(status.code, &status.message),
             // Whatever keeps an answer from arriving is an outage.
-            _ => Self::Outage { what: API.into(), error: chain(&error) },
+            _ => Self::Outage {
+                what: API.into(),
+                error: chain(&error),
+            },
         }
     }
 }
 
 fn by_status(code: u16, message: &str) -> Fault {
-    let outage = |what: &str| Fault::Outage { what: what.into(), error: message.to_owned() };
+    let outage = |what: &str| Fault::Outage {
+        what: what.into(),
+        error: message.to_owned(),
+    };
     match code {
         403 if message.contains("being terminated") => outage("a namespace that is being removed"),
         409 if message.contains("being deleted") => outage("an object that is being removed"),
@@ -46,9 +52,14 @@ mod tests {
     #[test]
     fn outages_refusals_and_failures_are_told_apart() {
         for code in [408, 429, 500, 502, 503, 504] {
-            assert!(matches!(by_status(code, ""), Fault::Outage { .. }), "{code}");
+            assert!(
+                matches!(by_status(code, ""), Fault::Outage { .. }),
+                "{code}"
+            );
         }
-        assert!(matches!(by_status(403, "unable to create new content in namespace x because it is being terminated"), Fault::Outage { what, .. } if what.contains("namespace")));
+        assert!(
+            matches!(by_status(403, "unable to create new content in namespace x because it is being terminated"), Fault::Outage { what, .. } if what.contains("namespace"))
+        );
         assert!(matches!(by_status(422, "invalid"), Fault::Rejected(_)));
         assert!(matches!(by_status(409, "conflict"), Fault::Failed(_)));
     }

@@ -13,9 +13,15 @@ use sqlx::PgPool;
 /// When the cluster cannot be reached, or is not the one the database is bound to.
 pub async fn bind(clients: &Clients, pool: &PgPool) -> anyhow::Result<()> {
     let api: Api<Namespace> = Api::all(clients.request.clone());
-    let system = api.get("kube-system").await.context("the cluster cannot be reached (reading namespace kube-system)")?;
+    let system = api
+        .get("kube-system")
+        .await
+        .context("the cluster cannot be reached (reading namespace kube-system)")?;
     let here = system.uid().unwrap_or_default();
-    anyhow::ensure!(!here.is_empty(), "the cluster does not tell the UID of kube-system");
+    anyhow::ensure!(
+        !here.is_empty(),
+        "the cluster does not tell the UID of kube-system"
+    );
     db::installation::load(pool).await?;
     let bound = db::installation::bind_cluster(&mut *pool.acquire().await?, &here).await?;
     anyhow::ensure!(

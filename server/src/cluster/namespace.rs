@@ -10,7 +10,12 @@ use std::collections::BTreeMap;
 ///
 /// # Errors
 /// [`Fault::Rejected`] when it is not ours, naming its owner; [`Fault::Outage`] while it is being removed.
-pub async fn ensure_namespace(clients: &Clients, installation: &str, team: &str, name: &str) -> Result<(), Fault> {
+pub async fn ensure_namespace(
+    clients: &Clients,
+    installation: &str,
+    team: &str,
+    name: &str,
+) -> Result<(), Fault> {
     let api: Api<Namespace> = Api::all(clients.request.clone());
     if let Some(found) = api.get_opt(name).await? {
         return check_ours(&found, installation);
@@ -26,11 +31,16 @@ pub async fn ensure_namespace(clients: &Clients, installation: &str, team: &str,
         ]
         .map(|(k, v)| (k.to_owned(), v.to_owned())),
     ));
-    let params = PostParams { field_manager: Some(MANAGER.into()), ..Default::default() };
+    let params = PostParams {
+        field_manager: Some(MANAGER.into()),
+        ..Default::default()
+    };
     match api.create(&params, &namespace).await {
         Ok(_) => Ok(()),
         // Another worker was faster, or a retried call met its own success.
-        Err(kube::Error::Api(status)) if status.code == 409 => check_ours(&api.get(name).await?, installation),
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            check_ours(&api.get(name).await?, installation)
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -39,10 +49,15 @@ fn check_ours(found: &Namespace, installation: &str) -> Result<(), Fault> {
     let name = found.name_any();
     if found.labels().get(INSTALLATION).map(String::as_str) != Some(installation) {
         let owner = super::release::owner_words(found.labels());
-        return Err(Fault::Rejected(format!("namespace {name} is not svcforge's: it belongs to {owner}. It was not touched")));
+        return Err(Fault::Rejected(format!(
+            "namespace {name} is not svcforge's: it belongs to {owner}. It was not touched"
+        )));
     }
     if found.metadata.deletion_timestamp.is_some() {
-        return Err(Fault::Outage { what: format!("namespace {name} to be gone"), error: "it is being removed".into() });
+        return Err(Fault::Outage {
+            what: format!("namespace {name} to be gone"),
+            error: "it is being removed".into(),
+        });
     }
     Ok(())
 }

@@ -17,10 +17,14 @@ fn resource(kind: &str) -> Option<ApiResource> {
         "PodDisruptionBudget" => ("policy", "v1"),
         "HorizontalPodAutoscaler" => ("autoscaling", "v2"),
         "Role" | "RoleBinding" => ("rbac.authorization.k8s.io", "v1"),
-        "Service" | "ConfigMap" | "Secret" | "ServiceAccount" | "PersistentVolumeClaim" | "Pod" => ("", "v1"),
+        "Service" | "ConfigMap" | "Secret" | "ServiceAccount" | "PersistentVolumeClaim" | "Pod" => {
+            ("", "v1")
+        }
         _ => return None,
     };
-    Some(ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)))
+    Some(ApiResource::from_gvk(&GroupVersionKind::gvk(
+        group, version, kind,
+    )))
 }
 
 /// Those of the objects that are still there, and pods of theirs.
@@ -30,8 +34,11 @@ fn resource(kind: &str) -> Option<ApiResource> {
 pub async fn still_there(clients: &Clients, objects: &[ObjectRef]) -> Result<Vec<String>, Fault> {
     let mut left = vec![];
     for object in objects {
-        let Some(resource) = resource(&object.kind) else { continue };
-        let api: Api<DynamicObject> = Api::namespaced_with(clients.request.clone(), &object.namespace, &resource);
+        let Some(resource) = resource(&object.kind) else {
+            continue;
+        };
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(clients.request.clone(), &object.namespace, &resource);
         if api.get_metadata_opt(&object.name).await?.is_some() {
             left.push(format!("{} {}", object.kind, object.name));
         }
@@ -39,7 +46,11 @@ pub async fn still_there(clients: &Clients, objects: &[ObjectRef]) -> Result<Vec
     for (namespace, names) in by_namespace(objects) {
         let pods: Api<Pod> = Api::namespaced(clients.request.clone(), &namespace);
         for pod in pods.list_metadata(&ListParams::default()).await?.items {
-            if pod.owner_references().iter().any(|o| names.iter().any(|n| owned_by(&o.name, n))) {
+            if pod
+                .owner_references()
+                .iter()
+                .any(|o| names.iter().any(|n| owned_by(&o.name, n)))
+            {
                 left.push(format!("Pod {}", pod.name_any()));
             }
         }
@@ -49,8 +60,15 @@ pub async fn still_there(clients: &Clients, objects: &[ObjectRef]) -> Result<Vec
 
 fn by_namespace(objects: &[ObjectRef]) -> std::collections::BTreeMap<String, Vec<String>> {
     let mut map = std::collections::BTreeMap::<String, Vec<String>>::new();
-    for object in objects.iter().filter(|o| matches!(o.kind.as_str(), "Deployment" | "StatefulSet" | "DaemonSet" | "Job")) {
-        map.entry(object.namespace.clone()).or_default().push(object.name.clone());
+    for object in objects.iter().filter(|o| {
+        matches!(
+            o.kind.as_str(),
+            "Deployment" | "StatefulSet" | "DaemonSet" | "Job"
+        )
+    }) {
+        map.entry(object.namespace.clone())
+            .or_default()
+            .push(object.name.clone());
     }
     map
 }
@@ -61,7 +79,9 @@ fn owned_by(owner: &str, workload: &str) -> bool {
         || owner
             .strip_prefix(workload)
             .and_then(|rest| rest.strip_prefix('-'))
-            .is_some_and(|hash| (8..=10).contains(&hash.len()) && hash.bytes().all(|b| b.is_ascii_alphanumeric()))
+            .is_some_and(|hash| {
+                (8..=10).contains(&hash.len()) && hash.bytes().all(|b| b.is_ascii_alphanumeric())
+            })
 }
 
 /// The claims that StatefulSets among the objects have made: `<template>-<name>-<ordinal>`. Deleted if `wipe`; those still
@@ -69,10 +89,15 @@ fn owned_by(owner: &str, workload: &str) -> bool {
 ///
 /// # Errors
 /// From the API.
-pub async fn delete_claims(clients: &Clients, objects: &[ObjectRef], wipe: bool) -> Result<Vec<String>, Fault> {
+pub async fn delete_claims(
+    clients: &Clients,
+    objects: &[ObjectRef],
+    wipe: bool,
+) -> Result<Vec<String>, Fault> {
     let mut left = vec![];
     for set in objects.iter().filter(|o| o.kind == "StatefulSet") {
-        let api: Api<PersistentVolumeClaim> = Api::namespaced(clients.request.clone(), &set.namespace);
+        let api: Api<PersistentVolumeClaim> =
+            Api::namespaced(clients.request.clone(), &set.namespace);
         for claim in api.list_metadata(&ListParams::default()).await?.items {
             let name = claim.name_any();
             if !is_claim_of(&name, &set.name) {
@@ -105,7 +130,11 @@ mod tests {
     #[test]
     fn only_its_own_claims_and_pods() {
         assert!(is_claim_of("data-db-abc-0", "db-abc") && is_claim_of("data-db-abc-12", "db-abc"));
-        assert!(!is_claim_of("db-abc-0", "db-abc") && !is_claim_of("data-db-abc-x", "db-abc") && !is_claim_of("data-xdb-abc-0", "b-abc"));
+        assert!(
+            !is_claim_of("db-abc-0", "db-abc")
+                && !is_claim_of("data-db-abc-x", "db-abc")
+                && !is_claim_of("data-xdb-abc-0", "b-abc")
+        );
         assert!(owned_by("web-abc-5d9c7b6f8d", "web-abc") && owned_by("web", "web"));
         assert!(!owned_by("web-abc-other-5d9c7b6f8d", "web-abc"));
     }

@@ -18,14 +18,23 @@ const GATHER: Duration = Duration::from_millis(500);
 const FULL: Duration = Duration::from_secs(60);
 
 /// Observes until told to stop.
-pub async fn observe(clients: Clients, pool: PgPool, changes: Changes, mut told: broadcast::Receiver<Option<String>>, stop: CancellationToken) {
+pub async fn observe(
+    clients: Clients,
+    pool: PgPool,
+    changes: Changes,
+    mut told: broadcast::Receiver<Option<String>>,
+    stop: CancellationToken,
+) {
     let (stores, mut changed) = Stores::start(&clients, None);
     tokio::select! {
         () = stop.cancelled() => return,
         () = stores.ready() => {}
     }
     let mut written: HashMap<Uuid, Readiness> = HashMap::new();
-    let mut dirty = Dirty { all: true, ..Dirty::default() };
+    let mut dirty = Dirty {
+        all: true,
+        ..Dirty::default()
+    };
     let mut full = tokio::time::Instant::now();
     loop {
         if full.elapsed() > FULL {
@@ -58,7 +67,11 @@ impl Dirty {
     }
 
     /// Waits for the first change, then gathers for a moment.
-    async fn gather(&mut self, changed: &mut tokio::sync::mpsc::Receiver<String>, told: &mut broadcast::Receiver<Option<String>>) {
+    async fn gather(
+        &mut self,
+        changed: &mut tokio::sync::mpsc::Receiver<String>,
+        told: &mut broadcast::Receiver<Option<String>>,
+    ) {
         let mut until = tokio::time::Instant::now() + FULL;
         loop {
             let first = self.is_empty();
@@ -86,7 +99,13 @@ impl Dirty {
     }
 }
 
-async fn look(stores: &Stores, pool: &PgPool, changes: &Changes, dirty: &Dirty, written: &mut HashMap<Uuid, Readiness>) -> sqlx::Result<()> {
+async fn look(
+    stores: &Stores,
+    pool: &PgPool,
+    changes: &Changes,
+    dirty: &Dirty,
+    written: &mut HashMap<Uuid, Readiness>,
+) -> sqlx::Result<()> {
     let mut parts = BTreeMap::<Uuid, Vec<db::observed::ObjectRef>>::new();
     for (instance, object) in db::observed::list_parts(pool).await? {
         parts.entry(instance).or_default().push(object);
@@ -95,7 +114,9 @@ async fn look(stores: &Stores, pool: &PgPool, changes: &Changes, dirty: &Dirty, 
     for (instance, objects) in parts {
         let wanted = dirty.all
             || dirty.instances.contains(&instance.to_string())
-            || objects.iter().any(|o| dirty.namespaces.contains(&o.namespace));
+            || objects
+                .iter()
+                .any(|o| dirty.namespaces.contains(&o.namespace));
         if !wanted {
             continue;
         }

@@ -45,7 +45,9 @@ impl Head {
 /// Who something belongs to, in words, from its labels.
 pub fn owner_words(labels: &BTreeMap<String, String>) -> String {
     match (labels.get(INSTALLATION), labels.get(INSTANCE)) {
-        (Some(installation), Some(instance)) => format!("instance {instance} of svcforge installation {installation}"),
+        (Some(installation), Some(instance)) => {
+            format!("instance {instance} of svcforge installation {installation}")
+        }
         (Some(installation), None) => format!("svcforge installation {installation}"),
         _ => match labels.get("app.kubernetes.io/managed-by") {
             Some(manager) => format!("somebody else (managed by {manager})"),
@@ -62,10 +64,18 @@ fn secrets(clients: &Clients, namespace: &str) -> Api<Secret> {
 ///
 /// # Errors
 /// From the API.
-pub async fn head(clients: &Clients, namespace: &str, release: &str) -> Result<Option<Head>, Fault> {
+pub async fn head(
+    clients: &Clients,
+    namespace: &str,
+    release: &str,
+) -> Result<Option<Head>, Fault> {
     let params = ListParams::default().labels(&format!("owner=helm,name={release}"));
     let list = secrets(clients, namespace).list_metadata(&params).await?;
-    Ok(list.items.into_iter().filter_map(parse_head).max_by_key(|h| h.revision))
+    Ok(list
+        .items
+        .into_iter()
+        .filter_map(parse_head)
+        .max_by_key(|h| h.revision))
 }
 
 fn parse_head(meta: PartialObjectMeta<Secret>) -> Option<Head> {
@@ -94,10 +104,14 @@ pub struct Content {
 /// [`Fault::Failed`] when it cannot be decoded.
 pub async fn content(clients: &Clients, namespace: &str, head: &Head) -> Result<Content, Fault> {
     let secret = secrets(clients, namespace).get(&head.secret).await?;
-    let payload = decode(&secret).map_err(|e| Fault::Failed(format!("release record {}: {e:#}", head.secret)))?;
+    let payload = decode(&secret)
+        .map_err(|e| Fault::Failed(format!("release record {}: {e:#}", head.secret)))?;
     let manifest = payload["manifest"].as_str().unwrap_or_default();
     Ok(Content {
-        chart_version: payload["chart"]["metadata"]["version"].as_str().unwrap_or_default().to_owned(),
+        chart_version: payload["chart"]["metadata"]["version"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned(),
         objects: objects(manifest, namespace),
     })
 }
@@ -119,7 +133,11 @@ fn objects(manifest: &str, namespace: &str) -> Vec<ObjectRef> {
     let documents = manifest.split("\n---").map(|d| d.trim_start_matches("---"));
     documents
         .filter_map(|text| serde_saphyr::from_str::<Object>(text).ok())
-        .map(|o| ObjectRef { kind: o.kind, namespace: o.metadata.namespace.unwrap_or_else(|| namespace.into()), name: o.metadata.name })
+        .map(|o| ObjectRef {
+            kind: o.kind,
+            namespace: o.metadata.namespace.unwrap_or_else(|| namespace.into()),
+            name: o.metadata.name,
+        })
         .collect()
 }
 
@@ -128,14 +146,18 @@ fn decode(secret: &Secret) -> anyhow::Result<Value> {
     let data = data.ok_or_else(|| anyhow::anyhow!("has no payload"))?;
     let zipped = data_encoding::BASE64.decode(&data.0)?;
     let mut json = String::new();
-    GzDecoder::new(&zipped[..]).take(MAX_PAYLOAD).read_to_string(&mut json)?;
+    GzDecoder::new(&zipped[..])
+        .take(MAX_PAYLOAD)
+        .read_to_string(&mut json)?;
     Ok(serde_json::from_str(&json)?)
 }
 
 fn encode(payload: &Value) -> anyhow::Result<ByteString> {
     let mut gz = GzEncoder::new(Vec::new(), Compression::best());
     gz.write_all(&serde_json::to_vec(payload)?)?;
-    Ok(ByteString(data_encoding::BASE64.encode(&gz.finish()?).into_bytes()))
+    Ok(ByteString(
+        data_encoding::BASE64.encode(&gz.finish()?).into_bytes(),
+    ))
 }
 
 /// Frees a release whose last revision a dead attempt of ours left `pending-*`: rewrites its status to `failed` inside the
@@ -146,9 +168,18 @@ fn encode(payload: &Value) -> anyhow::Result<ByteString> {
 pub async fn free_pending(clients: &Clients, namespace: &str, head: &Head) -> Result<(), Fault> {
     let api = secrets(clients, namespace);
     let mut secret = api.get(&head.secret).await?;
-    let rewritten = mark_failed(&mut secret, &head.status).map_err(|e| Fault::Failed(format!("release record {}: {e:#}", head.secret)))?;
+    let rewritten = mark_failed(&mut secret, &head.status)
+        .map_err(|e| Fault::Failed(format!("release record {}: {e:#}", head.secret)))?;
     if rewritten {
-        api.replace(&head.secret, &PostParams { field_manager: Some(super::MANAGER.into()), ..Default::default() }, &secret).await?;
+        api.replace(
+            &head.secret,
+            &PostParams {
+                field_manager: Some(super::MANAGER.into()),
+                ..Default::default()
+            },
+            &secret,
+        )
+        .await?;
     }
     Ok(())
 }
@@ -159,10 +190,19 @@ fn mark_failed(secret: &mut Secret, was: &str) -> anyhow::Result<bool> {
         return Ok(false);
     }
     payload["info"]["status"] = Value::String("failed".into());
-    payload["info"]["description"] = Value::String(format!("svcforge: the attempt that left this {was} is dead"));
+    payload["info"]["description"] = Value::String(format!(
+        "svcforge: the attempt that left this {was} is dead"
+    ));
     let data = encode(&payload)?;
-    secret.data.get_or_insert_default().insert("release".into(), data);
-    secret.metadata.labels.get_or_insert_default().insert("status".into(), "failed".into());
+    secret
+        .data
+        .get_or_insert_default()
+        .insert("release".into(), data);
+    secret
+        .metadata
+        .labels
+        .get_or_insert_default()
+        .insert("status".into(), "failed".into());
     Ok(true)
 }
 
@@ -175,19 +215,38 @@ mod tests {
     fn a_pending_record_becomes_failed_and_nothing_else_changes() {
         let payload = json!({"name": "x", "info": {"status": "pending-install", "first_deployed": "t"}, "manifest": "m", "version": 3});
         let mut secret = Secret::default();
-        secret.data = Some(BTreeMap::from([("release".into(), encode(&payload).expect("encodes"))]));
+        secret.data = Some(BTreeMap::from([(
+            "release".into(),
+            encode(&payload).expect("encodes"),
+        )]));
         assert!(mark_failed(&mut secret, "pending-install").expect("rewrites"));
         let after = decode(&secret).expect("decodes");
-        assert_eq!((after["info"]["status"].as_str(), after["info"]["first_deployed"].as_str()), (Some("failed"), Some("t")));
-        assert_eq!((&after["manifest"], &after["version"]), (&payload["manifest"], &payload["version"]));
-        assert!(!mark_failed(&mut secret, "pending-install").expect("reads"), "only what was seen is rewritten");
+        assert_eq!(
+            (
+                after["info"]["status"].as_str(),
+                after["info"]["first_deployed"].as_str()
+            ),
+            (Some("failed"), Some("t"))
+        );
+        assert_eq!(
+            (&after["manifest"], &after["version"]),
+            (&payload["manifest"], &payload["version"])
+        );
+        assert!(
+            !mark_failed(&mut secret, "pending-install").expect("reads"),
+            "only what was seen is rewritten"
+        );
     }
 
     #[test]
     fn a_manifest_names_its_objects() {
         let manifest = "---\n# Source: a\napiVersion: v1\nkind: Service\nmetadata:\n  name: a\n---\napiVersion: apps/v1\nkind: StatefulSet\nmetadata:\n  name: b\n  namespace: other\n---\n# empty\n";
-        let found: Vec<_> = objects(manifest, "ns").into_iter().map(|o| (o.kind, o.namespace, o.name)).collect();
-        let expected = [("Service", "ns", "a"), ("StatefulSet", "other", "b")].map(|(a, b, c)| (a.to_string(), b.to_string(), c.to_string()));
+        let found: Vec<_> = objects(manifest, "ns")
+            .into_iter()
+            .map(|o| (o.kind, o.namespace, o.name))
+            .collect();
+        let expected = [("Service", "ns", "a"), ("StatefulSet", "other", "b")]
+            .map(|(a, b, c)| (a.to_string(), b.to_string(), c.to_string()));
         assert_eq!(found, expected);
     }
 }

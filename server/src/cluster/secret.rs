@@ -1,9 +1,15 @@
 //! Credentials: made once per instance in a Secret that svcforge owns; neither upgrade nor repair changes them.
 
 use super::{Clients, INSTALLATION, INSTANCE, MANAGER};
-use crate::{ids, provision::{Fault, Job}};
+use crate::{
+    ids,
+    provision::{Fault, Job},
+};
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, ResourceExt, api::{DeleteParams, PostParams, Preconditions}};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, PostParams, Preconditions},
+};
 use std::collections::BTreeMap;
 
 /// The Secret's name.
@@ -21,14 +27,21 @@ fn check_ours(found: &Secret, job: &Job, installation: &str) -> Result<(), Fault
         return Ok(());
     }
     let owner = super::release::owner_words(found.labels());
-    Err(Fault::Rejected(format!("Secret {} is not this service's: it belongs to {owner}. It was not touched", found.name_any())))
+    Err(Fault::Rejected(format!(
+        "Secret {} is not this service's: it belongs to {owner}. It was not touched",
+        found.name_any()
+    )))
 }
 
 /// Makes the Secret if there is none.
 ///
 /// # Errors
 /// [`Fault::Rejected`] when a Secret of that name is not ours.
-pub async fn ensure_credentials(clients: &Clients, installation: &str, job: &Job) -> Result<(), Fault> {
+pub async fn ensure_credentials(
+    clients: &Clients,
+    installation: &str,
+    job: &Job,
+) -> Result<(), Fault> {
     let api = api(clients, job);
     if let Some(found) = api.get_opt(&name(job)).await? {
         return check_ours(&found, job, installation);
@@ -38,16 +51,32 @@ pub async fn ensure_credentials(clients: &Clients, installation: &str, job: &Job
     secret.metadata.labels = Some(BTreeMap::from([
         (INSTALLATION.to_owned(), installation.to_owned()),
         (INSTANCE.to_owned(), job.instance_id.to_string()),
-        ("app.kubernetes.io/managed-by".to_owned(), "svcforge".to_owned()),
+        (
+            "app.kubernetes.io/managed-by".to_owned(),
+            "svcforge".to_owned(),
+        ),
     ]));
     let value = |c: &crate::catalog::Credential| {
-        c.value.clone().unwrap_or_else(|| ids::new_password(c.length, &c.alphabet.chars().collect::<Vec<_>>()))
+        c.value
+            .clone()
+            .unwrap_or_else(|| ids::new_password(c.length, &c.alphabet.chars().collect::<Vec<_>>()))
     };
-    secret.string_data = Some(job.entry.credentials.iter().map(|c| (c.name.clone(), value(c))).collect());
-    let params = PostParams { field_manager: Some(MANAGER.into()), ..Default::default() };
+    secret.string_data = Some(
+        job.entry
+            .credentials
+            .iter()
+            .map(|c| (c.name.clone(), value(c)))
+            .collect(),
+    );
+    let params = PostParams {
+        field_manager: Some(MANAGER.into()),
+        ..Default::default()
+    };
     match api.create(&params, &secret).await {
         Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 409 => check_ours(&api.get(&name(job)).await?, job, installation),
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            check_ours(&api.get(&name(job)).await?, job, installation)
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -56,26 +85,46 @@ pub async fn ensure_credentials(clients: &Clients, installation: &str, job: &Job
 ///
 /// # Errors
 /// [`Fault::Failed`] when there are none (yet).
-pub async fn read_credentials(clients: &Clients, installation: &str, job: &Job) -> Result<BTreeMap<String, String>, Fault> {
+pub async fn read_credentials(
+    clients: &Clients,
+    installation: &str,
+    job: &Job,
+) -> Result<BTreeMap<String, String>, Fault> {
     if job.entry.credentials.is_empty() {
         return Ok(BTreeMap::new());
     }
     let found = api(clients, job).get_opt(&name(job)).await?;
-    let found = found.ok_or_else(|| Fault::Failed("its credentials have not been made yet".into()))?;
+    let found =
+        found.ok_or_else(|| Fault::Failed("its credentials have not been made yet".into()))?;
     check_ours(&found, job, installation)?;
     let data = found.data.unwrap_or_default();
-    Ok(data.into_iter().map(|(key, value)| (key, String::from_utf8_lossy(&value.0).into_owned())).collect())
+    Ok(data
+        .into_iter()
+        .map(|(key, value)| (key, String::from_utf8_lossy(&value.0).into_owned()))
+        .collect())
 }
 
 /// Removes the Secret, if it is ours.
 ///
 /// # Errors
 /// From the API.
-pub async fn delete_credentials(clients: &Clients, installation: &str, job: &Job) -> Result<(), Fault> {
+pub async fn delete_credentials(
+    clients: &Clients,
+    installation: &str,
+    job: &Job,
+) -> Result<(), Fault> {
     let api = api(clients, job);
-    let Some(found) = api.get_opt(&name(job)).await? else { return Ok(()) };
+    let Some(found) = api.get_opt(&name(job)).await? else {
+        return Ok(());
+    };
     check_ours(&found, job, installation)?;
-    let params = DeleteParams { preconditions: Some(Preconditions { uid: found.uid(), resource_version: None }), ..Default::default() };
+    let params = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: found.uid(),
+            resource_version: None,
+        }),
+        ..Default::default()
+    };
     match api.delete(&name(job), &params).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),

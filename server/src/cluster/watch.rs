@@ -76,8 +76,10 @@ impl Stores {
     fn part(&self, o: &ObjectRef) -> Option<Part> {
         use super::readiness as judge;
         let found = match o.kind.as_str() {
-            "Deployment" => get(&self.deployments, o).map(|d| judge::deployment(&d, &self.pods_of(o, selector_of_deployment(&d)))),
-            "StatefulSet" => get(&self.sets, o).map(|s| judge::stateful_set(&s, &self.pods_of(o, selector_of_set(&s)))),
+            "Deployment" => get(&self.deployments, o)
+                .map(|d| judge::deployment(&d, &self.pods_of(o, selector_of_deployment(&d)))),
+            "StatefulSet" => get(&self.sets, o)
+                .map(|s| judge::stateful_set(&s, &self.pods_of(o, selector_of_set(&s)))),
             "DaemonSet" => get(&self.daemons, o).map(|d| judge::daemon_set(&d)),
             "Job" => get(&self.jobs, o).map(|j| judge::job(&j)),
             "PersistentVolumeClaim" => get(&self.claims, o).map(|c| judge::claim(&c)),
@@ -94,12 +96,23 @@ impl Stores {
         }))
     }
 
-    fn pods_of(&self, o: &ObjectRef, labels: Option<&std::collections::BTreeMap<String, String>>) -> Vec<Arc<Pod>> {
-        let Some(labels) = labels.filter(|l| !l.is_empty()) else { return vec![] };
-        let matches = |pod: &Pod| {
-            ResourceExt::namespace(pod).as_deref() == Some(&o.namespace) && labels.iter().all(|(k, v)| pod.labels().get(k) == Some(v))
+    fn pods_of(
+        &self,
+        o: &ObjectRef,
+        labels: Option<&std::collections::BTreeMap<String, String>>,
+    ) -> Vec<Arc<Pod>> {
+        let Some(labels) = labels.filter(|l| !l.is_empty()) else {
+            return vec![];
         };
-        self.pods.state().into_iter().filter(|pod| matches(pod)).collect()
+        let matches = |pod: &Pod| {
+            ResourceExt::namespace(pod).as_deref() == Some(&o.namespace)
+                && labels.iter().all(|(k, v)| pod.labels().get(k) == Some(v))
+        };
+        self.pods
+            .state()
+            .into_iter()
+            .filter(|pod| matches(pod))
+            .collect()
     }
 }
 
@@ -118,7 +131,12 @@ where
     store.get(&Key::new(&o.name).within(&o.namespace))
 }
 
-fn reflect<K>(clients: &Clients, namespace: Option<&str>, changed: &mpsc::Sender<String>, watches: &mut JoinSet<()>) -> Store<K>
+fn reflect<K>(
+    clients: &Clients,
+    namespace: Option<&str>,
+    changed: &mpsc::Sender<String>,
+    watches: &mut JoinSet<()>,
+) -> Store<K>
 where
     K: Resource<Scope = NamespaceResourceScope>
         + kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -146,8 +164,14 @@ where
         let mut stream = std::pin::pin!(stream);
         while let Some(event) = stream.next().await {
             match event {
-                Ok(watcher::Event::Apply(object) | watcher::Event::Delete(object) | watcher::Event::InitApply(object)) => {
-                    let _ = changed.send(ResourceExt::namespace(&object).unwrap_or_default()).await;
+                Ok(
+                    watcher::Event::Apply(object)
+                    | watcher::Event::Delete(object)
+                    | watcher::Event::InitApply(object),
+                ) => {
+                    let _ = changed
+                        .send(ResourceExt::namespace(&object).unwrap_or_default())
+                        .await;
                 }
                 Ok(watcher::Event::InitDone) => {
                     let _ = changed.send(String::new()).await;

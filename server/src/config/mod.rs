@@ -72,7 +72,11 @@ pub struct Worker {
     #[arg(long, env = "SVCFORGE_DRAIN_S")]
     pub drain_s: Option<u64>,
     /// Where ServiceDefinitions live.
-    #[arg(long, env = "SVCFORGE_APPS_NAMESPACE", default_value = "polychrome-apps")]
+    #[arg(
+        long,
+        env = "SVCFORGE_APPS_NAMESPACE",
+        default_value = "polychrome-apps"
+    )]
     pub apps_namespace: String,
 }
 
@@ -88,7 +92,10 @@ impl Worker {
             self.lease_seconds,
             self.helm_timeout_s
         );
-        anyhow::ensure!(self.worker_slots > 0, "SVCFORGE_WORKER_SLOTS must be at least 1");
+        anyhow::ensure!(
+            self.worker_slots > 0,
+            "SVCFORGE_WORKER_SLOTS must be at least 1"
+        );
         Ok(())
     }
 
@@ -128,8 +135,14 @@ pub struct Http {
 
 /// What Helm may see of our environment: how to reach a network, and nothing else.
 pub fn helm_environment() -> Vec<(String, String)> {
-    ["HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR"]
-        .into_iter()
-        .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
-        .collect()
+    [
+        "HTTPS_PROXY",
+        "HTTP_PROXY",
+        "NO_PROXY",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+    ]
+    .into_iter()
+    .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
+    .collect()
 }

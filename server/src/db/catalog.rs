@@ -52,7 +52,12 @@ pub async fn find_current(pool: &PgPool, service_type: &str) -> sqlx::Result<Opt
 /// # Errors
 /// From Postgres.
 pub async fn load(pool: &PgPool, id: Uuid) -> sqlx::Result<(Revision, Option<Vec<u8>>)> {
-    let row = sqlx::query!("select id, spec, chart from entry_revision where id = $1", id).fetch_one(pool).await?;
+    let row = sqlx::query!(
+        "select id, spec, chart from entry_revision where id = $1",
+        id
+    )
+    .fetch_one(pool)
+    .await?;
     Ok((revision(row.id, row.spec)?, row.chart))
 }
 
@@ -61,7 +66,9 @@ pub async fn load(pool: &PgPool, id: Uuid) -> sqlx::Result<(Revision, Option<Vec
 /// # Errors
 /// From Postgres.
 pub async fn is_published(pool: &PgPool) -> sqlx::Result<bool> {
-    sqlx::query_scalar!(r#"select exists (select from catalog_revision) as "is!""#).fetch_one(pool).await
+    sqlx::query_scalar!(r#"select exists (select from catalog_revision) as "is!""#)
+        .fetch_one(pool)
+        .await
 }
 
 /// The digest of the newest catalog; locks publication for the transaction, so that two processes do not publish at once.
@@ -69,15 +76,22 @@ pub async fn is_published(pool: &PgPool) -> sqlx::Result<bool> {
 /// # Errors
 /// From Postgres.
 pub async fn lock_newest(db: &mut PgConnection) -> sqlx::Result<Option<Vec<u8>>> {
-    sqlx::query!("lock table catalog_revision in share row exclusive mode").execute(&mut *db).await?;
-    sqlx::query_scalar!("select digest from catalog_revision order by id desc limit 1").fetch_optional(db).await
+    sqlx::query!("lock table catalog_revision in share row exclusive mode")
+        .execute(&mut *db)
+        .await?;
+    sqlx::query_scalar!("select digest from catalog_revision order by id desc limit 1")
+        .fetch_optional(db)
+        .await
 }
 
 /// The id of this entry's revision, made if new. `Err` holds the digest clash: same type and version, other content.
 ///
 /// # Errors
 /// From Postgres.
-pub async fn ensure_revision(db: &mut PgConnection, packed: &Packed) -> sqlx::Result<Result<Uuid, ()>> {
+pub async fn ensure_revision(
+    db: &mut PgConnection,
+    packed: &Packed,
+) -> sqlx::Result<Result<Uuid, ()>> {
     let spec = serde_json::to_value(&packed.entry).map_err(|e| sqlx::Error::Encode(e.into()))?;
     sqlx::query!(
         "insert into entry_revision (id, service_type, kind, chart_version, digest, spec, chart) values ($1, $2, $3, $4, $5, $6, $7)
@@ -99,17 +113,28 @@ pub async fn ensure_revision(db: &mut PgConnection, packed: &Packed) -> sqlx::Re
     )
     .fetch_one(db)
     .await?;
-    Ok(if row.digest == packed.digest { Ok(row.id) } else { Err(()) })
+    Ok(if row.digest == packed.digest {
+        Ok(row.id)
+    } else {
+        Err(())
+    })
 }
 
 /// Publishes these revisions as the catalog.
 ///
 /// # Errors
 /// From Postgres.
-pub async fn publish(db: &mut PgConnection, digest: &[u8], items: &[(String, Uuid)]) -> sqlx::Result<i64> {
-    let number = sqlx::query_scalar!("insert into catalog_revision (digest) values ($1) returning id", digest)
-        .fetch_one(&mut *db)
-        .await?;
+pub async fn publish(
+    db: &mut PgConnection,
+    digest: &[u8],
+    items: &[(String, Uuid)],
+) -> sqlx::Result<i64> {
+    let number = sqlx::query_scalar!(
+        "insert into catalog_revision (digest) values ($1) returning id",
+        digest
+    )
+    .fetch_one(&mut *db)
+    .await?;
     for (service_type, id) in items {
         sqlx::query!(
             "insert into catalog_item (catalog_revision_id, service_type, entry_revision_id) values ($1, $2, $3)",
@@ -119,7 +144,12 @@ pub async fn publish(db: &mut PgConnection, digest: &[u8], items: &[(String, Uui
         )
         .execute(&mut *db)
         .await?;
-        sqlx::query!("insert into rollout (service_type) values ($1) on conflict do nothing", service_type).execute(&mut *db).await?;
+        sqlx::query!(
+            "insert into rollout (service_type) values ($1) on conflict do nothing",
+            service_type
+        )
+        .execute(&mut *db)
+        .await?;
     }
     Ok(number)
 }
@@ -149,5 +179,7 @@ pub async fn set_fault(pool: &PgPool, message: Option<&str>) -> sqlx::Result<()>
 /// # Errors
 /// From Postgres.
 pub async fn fault(pool: &PgPool) -> sqlx::Result<Option<String>> {
-    sqlx::query_scalar!("select message from catalog_fault").fetch_optional(pool).await
+    sqlx::query_scalar!("select message from catalog_fault")
+        .fetch_optional(pool)
+        .await
 }

@@ -42,7 +42,12 @@ pub async fn insert(db: &mut PgConnection, event: NewEvent<'_>) -> sqlx::Result<
 ///
 /// # Errors
 /// From Postgres.
-pub async fn list(pool: &PgPool, instance: Uuid, before: Option<i64>, limit: i64) -> sqlx::Result<Vec<Event>> {
+pub async fn list(
+    pool: &PgPool,
+    instance: Uuid,
+    before: Option<i64>,
+    limit: i64,
+) -> sqlx::Result<Vec<Event>> {
     let rows = sqlx::query!(
         "select id, at, kind, actor, message, task_id from instance_event
          where instance_id = $1 and id < coalesce($2, 9223372036854775807) order by id desc limit $3",
@@ -54,6 +59,13 @@ pub async fn list(pool: &PgPool, instance: Uuid, before: Option<i64>, limit: i64
     .await?;
     Ok(rows
         .into_iter()
-        .map(|r| Event { id: r.id, at: r.at.to_jiff(), kind: r.kind, actor: r.actor, message: r.message, task_id: r.task_id })
+        .map(|r| Event {
+            id: r.id,
+            at: r.at.to_jiff(),
+            kind: r.kind,
+            actor: r.actor,
+            message: r.message,
+            task_id: r.task_id,
+        })
         .collect())
 }

@@ -24,7 +24,9 @@ pub async fn load(pool: &PgPool) -> sqlx::Result<Installation> {
     )
     .execute(pool)
     .await?;
-    sqlx::query_as!(Installation, "select id, incarnation from installation").fetch_one(pool).await
+    sqlx::query_as!(Installation, "select id, incarnation from installation")
+        .fetch_one(pool)
+        .await
 }
 
 /// Binds the database to a cluster if it is bound to none; returns the one it is bound to.

@@ -85,9 +85,12 @@ pub async fn insert(db: &mut PgConnection, new: &NewInstance<'_>) -> sqlx::Resul
 /// From Postgres.
 pub async fn lock(db: &mut PgConnection, id: Uuid) -> sqlx::Result<Option<Locked>> {
     super::queue::lock_lanes(db, &[id]).await?;
-    let row = sqlx::query!("select id, team_id, name, state, entry_revision_id, version from instance where id = $1", id)
-        .fetch_optional(db)
-        .await?;
+    let row = sqlx::query!(
+        "select id, team_id, name, state, entry_revision_id, version from instance where id = $1",
+        id
+    )
+    .fetch_optional(db)
+    .await?;
     row.map(|r| {
         Ok(Locked {
             id: r.id,
@@ -105,7 +108,13 @@ pub async fn lock(db: &mut PgConnection, id: Uuid) -> sqlx::Result<Option<Locked
 ///
 /// # Errors
 /// From Postgres.
-pub async fn move_state(db: &mut PgConnection, id: Uuid, from: InstanceState, to: InstanceState, error: Option<&str>) -> sqlx::Result<bool> {
+pub async fn move_state(
+    db: &mut PgConnection,
+    id: Uuid,
+    from: InstanceState,
+    to: InstanceState,
+    error: Option<&str>,
+) -> sqlx::Result<bool> {
     let moved = sqlx::query!(
         "update instance set state = $3, last_error = $4 where id = $1 and state = $2",
         id,
@@ -123,7 +132,13 @@ pub async fn move_state(db: &mut PgConnection, id: Uuid, from: InstanceState, to
 /// # Errors
 /// From Postgres.
 pub async fn set_error(db: &mut PgConnection, id: Uuid, error: &str) -> sqlx::Result<()> {
-    sqlx::query!("update instance set last_error = $2 where id = $1 and last_error is distinct from $2", id, error).execute(db).await?;
+    sqlx::query!(
+        "update instance set last_error = $2 where id = $1 and last_error is distinct from $2",
+        id,
+        error
+    )
+    .execute(db)
+    .await?;
     Ok(())
 }
 
@@ -131,10 +146,20 @@ pub async fn set_error(db: &mut PgConnection, id: Uuid, error: &str) -> sqlx::Re
 ///
 /// # Errors
 /// From Postgres.
-pub async fn repoint(db: &mut PgConnection, id: Uuid, revision: Uuid, parameters: &Value) -> sqlx::Result<()> {
-    sqlx::query!("update instance set entry_revision_id = $2, parameters = $3 where id = $1", id, revision, parameters)
-        .execute(db)
-        .await?;
+pub async fn repoint(
+    db: &mut PgConnection,
+    id: Uuid,
+    revision: Uuid,
+    parameters: &Value,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update instance set entry_revision_id = $2, parameters = $3 where id = $1",
+        id,
+        revision,
+        parameters
+    )
+    .execute(db)
+    .await?;
     Ok(())
 }
 
@@ -142,7 +167,13 @@ pub async fn repoint(db: &mut PgConnection, id: Uuid, revision: Uuid, parameters
 ///
 /// # Errors
 /// From Postgres.
-pub async fn record_revision(pool: &PgPool, id: Uuid, revision: i32, task: Uuid, token: i64) -> sqlx::Result<bool> {
+pub async fn record_revision(
+    pool: &PgPool,
+    id: Uuid,
+    revision: i32,
+    task: Uuid,
+    token: i64,
+) -> sqlx::Result<bool> {
     let recorded = sqlx::query!(
         "update instance set release_revision = $2 where id = $1 and exists (select from task where id = $3 and token = $4)",
         id,
@@ -204,7 +235,8 @@ pub async fn load_work(pool: &PgPool, id: Uuid) -> sqlx::Result<Work> {
 }
 
 fn state(word: &str) -> sqlx::Result<InstanceState> {
-    word.parse().map_err(|e: String| sqlx::Error::Decode(e.into()))
+    word.parse()
+        .map_err(|e: String| sqlx::Error::Decode(e.into()))
 }
 
 fn object(value: Value) -> Map<String, Value> {
@@ -302,12 +334,15 @@ fn view(r: Row) -> sqlx::Result<Instance> {
     let state = state(&r.state)?;
     let decode = |e: serde_json::Error| sqlx::Error::Decode(e.into());
     let readiness = match (r.verdict, r.sentence, r.parts) {
-        (Some(verdict), Some(sentence), Some(parts)) if state != InstanceState::Deleted => Readiness {
-            verdict: serde_json::from_value::<Verdict>(Value::String(verdict)).map_err(decode)?,
-            sentence,
-            parts: serde_json::from_value(parts).map_err(decode)?,
-            observed_at: r.observed_at.map(Timestamptz::to_jiff),
-        },
+        (Some(verdict), Some(sentence), Some(parts)) if state != InstanceState::Deleted => {
+            Readiness {
+                verdict: serde_json::from_value::<Verdict>(Value::String(verdict))
+                    .map_err(decode)?,
+                sentence,
+                parts: serde_json::from_value(parts).map_err(decode)?,
+                observed_at: r.observed_at.map(Timestamptz::to_jiff),
+            }
+        }
         _ => Readiness::unknown(match state {
             InstanceState::Requested => "Waiting for a worker",
             InstanceState::Deleted => "Removed",
@@ -322,11 +357,19 @@ fn view(r: Row) -> sqlx::Result<Instance> {
         id: InstanceId(r.id),
         team: r.team,
         service_type: r.service_type,
-        kind: if r.kind == "helm" { EntryKind::Helm } else { EntryKind::ServiceDefinition },
+        kind: if r.kind == "helm" {
+            EntryKind::Helm
+        } else {
+            EntryKind::ServiceDefinition
+        },
         name: r.name,
         state,
         state_since: r.state_since.to_jiff(),
-        release: Release { name: r.release_name, namespace: r.release_namespace, revision: r.release_revision },
+        release: Release {
+            name: r.release_name,
+            namespace: r.release_namespace,
+            revision: r.release_revision,
+        },
         chart_version: r.chart_version,
         target_version: r.target_version,
         parameters: object(r.parameters),
@@ -346,16 +389,26 @@ fn view(r: Row) -> sqlx::Result<Instance> {
 /// # Errors
 /// From Postgres.
 pub async fn find_team(pool: &PgPool, id: Uuid) -> sqlx::Result<Option<Uuid>> {
-    sqlx::query_scalar!("select team_id from instance where id = $1", id).fetch_optional(pool).await
+    sqlx::query_scalar!("select team_id from instance where id = $1", id)
+        .fetch_optional(pool)
+        .await
 }
 
 /// Sets when an instance is removed by itself.
 ///
 /// # Errors
 /// From Postgres.
-pub async fn set_expiry(db: &mut PgConnection, id: Uuid, at: Option<Timestamp>) -> sqlx::Result<()> {
-    sqlx::query!("update instance set expires_at = $2 where id = $1", id, at.map(Timestamptz::from) as Option<Timestamptz>)
-        .execute(db)
-        .await?;
+pub async fn set_expiry(
+    db: &mut PgConnection,
+    id: Uuid,
+    at: Option<Timestamp>,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update instance set expires_at = $2 where id = $1",
+        id,
+        at.map(Timestamptz::from) as Option<Timestamptz>
+    )
+    .execute(db)
+    .await?;
     Ok(())
 }

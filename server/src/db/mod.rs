@@ -54,9 +54,10 @@ pub async fn connect(settings: &crate::config::Database) -> anyhow::Result<PgPoo
         .connect_with(options)
         .await
         .context("cannot reach the Postgres that SVCFORGE_PG_DSN names")?;
-    let version: i32 = sqlx::query_scalar!(r#"select current_setting('server_version_num')::int as "v!""#)
-        .fetch_one(&pool)
-        .await?;
+    let version: i32 =
+        sqlx::query_scalar!(r#"select current_setting('server_version_num')::int as "v!""#)
+            .fetch_one(&pool)
+            .await?;
     anyhow::ensure!(
         version >= MIN_POSTGRES,
         "Postgres {}.{} is too old: svcforge needs 15 or newer",
@@ -86,11 +87,13 @@ pub async fn migrate(pool: &PgPool) -> anyhow::Result<()> {
 /// Names `svcforge migrate`, or the newer binary, as the fix.
 pub async fn check_migrated(pool: &PgPool) -> anyhow::Result<()> {
     let newest = MIGRATIONS.iter().map(|m| m.version).max().unwrap_or(0);
-    let applied = sqlx::query_scalar::<_, Option<i64>>("select max(version) from _sqlx_migrations where success")
-        .fetch_one(pool)
-        .await
-        .unwrap_or(None)
-        .unwrap_or(0);
+    let applied = sqlx::query_scalar::<_, Option<i64>>(
+        "select max(version) from _sqlx_migrations where success",
+    )
+    .fetch_one(pool)
+    .await
+    .unwrap_or(None)
+    .unwrap_or(0);
     anyhow::ensure!(
         applied >= newest,
         "the database is at migration {applied}, this svcforge needs {newest}: run `svcforge migrate` first"

@@ -19,8 +19,14 @@ pub struct ObjectRef {
 ///
 /// # Errors
 /// From Postgres.
-pub async fn set_parts(db: &mut PgConnection, instance: Uuid, parts: &[ObjectRef]) -> sqlx::Result<()> {
-    sqlx::query!("delete from instance_part where instance_id = $1", instance).execute(&mut *db).await?;
+pub async fn set_parts(
+    db: &mut PgConnection,
+    instance: Uuid,
+    parts: &[ObjectRef],
+) -> sqlx::Result<()> {
+    sqlx::query!("delete from instance_part where instance_id = $1", instance)
+        .execute(&mut *db)
+        .await?;
     let kind: Vec<String> = parts.iter().map(|p| p.kind.clone()).collect();
     let namespace: Vec<String> = parts.iter().map(|p| p.namespace.clone()).collect();
     let name: Vec<String> = parts.iter().map(|p| p.name.clone()).collect();
@@ -50,7 +56,16 @@ pub async fn list_parts(pool: &PgPool) -> sqlx::Result<Vec<(Uuid, ObjectRef)>> {
     .await?;
     Ok(rows
         .into_iter()
-        .map(|r| (r.instance_id, ObjectRef { kind: r.kind, namespace: r.namespace, name: r.name }))
+        .map(|r| {
+            (
+                r.instance_id,
+                ObjectRef {
+                    kind: r.kind,
+                    namespace: r.namespace,
+                    name: r.name,
+                },
+            )
+        })
         .collect())
 }
 
@@ -59,7 +74,10 @@ pub async fn list_parts(pool: &PgPool) -> sqlx::Result<Vec<(Uuid, ObjectRef)>> {
 /// # Errors
 /// From Postgres.
 pub async fn upsert(pool: &PgPool, instance: Uuid, seen: &Readiness) -> sqlx::Result<bool> {
-    let verdict = serde_json::to_value(seen.verdict).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default();
+    let verdict = serde_json::to_value(seen.verdict)
+        .ok()
+        .and_then(|v| v.as_str().map(str::to_owned))
+        .unwrap_or_default();
     let parts = serde_json::to_value(&seen.parts).unwrap_or_default();
     let written = sqlx::query!(
         "insert into instance_observed (instance_id, verdict, sentence, parts, at) values ($1, $2, $3, $4, now())
@@ -81,5 +99,11 @@ pub async fn upsert(pool: &PgPool, instance: Uuid, seen: &Readiness) -> sqlx::Re
 /// # Errors
 /// From Postgres.
 pub async fn parts_of(pool: &PgPool, instance: Uuid) -> sqlx::Result<Vec<ObjectRef>> {
-    sqlx::query_as!(ObjectRef, "select kind, namespace, name from instance_part where instance_id = $1", instance).fetch_all(pool).await
+    sqlx::query_as!(
+        ObjectRef,
+        "select kind, namespace, name from instance_part where instance_id = $1",
+        instance
+    )
+    .fetch_all(pool)
+    .await
 }

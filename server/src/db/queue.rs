@@ -134,9 +134,12 @@ pub enum Return {
 /// # Errors
 /// From Postgres.
 pub async fn lock_lanes(db: &mut PgConnection, instances: &[Uuid]) -> sqlx::Result<()> {
-    sqlx::query!("select id from instance where id = any($1) order by id for no key update", instances)
-        .fetch_all(db)
-        .await?;
+    sqlx::query!(
+        "select id from instance where id = any($1) order by id for no key update",
+        instances
+    )
+    .fetch_all(db)
+    .await?;
     Ok(())
 }
 
@@ -199,14 +202,24 @@ pub async fn enqueue(db: &mut PgConnection, new: NewTask<'_>) -> sqlx::Result<En
     .fetch_one(&mut *db)
     .await?;
     settle(db, &[new.instance_id]).await?;
-    Ok(Enqueued { id: row.id, created: row.created })
+    Ok(Enqueued {
+        id: row.id,
+        created: row.created,
+    })
 }
 
 /// Takes up to `limit` heads of lanes, for one worker process.
 ///
 /// # Errors
 /// From Postgres.
-pub async fn claim(pool: &PgPool, worker: Uuid, kinds: &[String], limit: i64, lease: Duration, deadline: Duration) -> sqlx::Result<Vec<Claimed>> {
+pub async fn claim(
+    pool: &PgPool,
+    worker: Uuid,
+    kinds: &[String],
+    limit: i64,
+    lease: Duration,
+    deadline: Duration,
+) -> sqlx::Result<Vec<Claimed>> {
     sqlx::query_as!(
         Claimed,
         "with head as materialized (
@@ -241,7 +254,12 @@ pub struct Beat {
 ///
 /// # Errors
 /// From Postgres.
-pub async fn heartbeat(pool: &PgPool, ids: &[Uuid], tokens: &[i64], lease: Duration) -> sqlx::Result<Vec<Beat>> {
+pub async fn heartbeat(
+    pool: &PgPool,
+    ids: &[Uuid],
+    tokens: &[i64],
+    lease: Duration,
+) -> sqlx::Result<Vec<Beat>> {
     sqlx::query_as!(
         Beat,
         "update task set lease_until = clock_timestamp() + make_interval(secs => $3)
@@ -260,14 +278,26 @@ pub async fn heartbeat(pool: &PgPool, ids: &[Uuid], tokens: &[i64], lease: Durat
 /// # Errors
 /// From Postgres.
 pub async fn hold(db: &mut PgConnection, id: Uuid, token: i64) -> sqlx::Result<bool> {
-    Ok(sqlx::query!("select id from task where id = $1 and token = $2 for update", id, token).fetch_optional(db).await?.is_some())
+    Ok(sqlx::query!(
+        "select id from task where id = $1 and token = $2 for update",
+        id,
+        token
+    )
+    .fetch_optional(db)
+    .await?
+    .is_some())
 }
 
 /// Ends an attempt's task and settles its lane. False when the lease was lost: then nothing has changed. The lane must be locked.
 ///
 /// # Errors
 /// From Postgres.
-pub async fn finish(db: &mut PgConnection, task: &Claimed, outcome: Outcome, error: Option<&str>) -> sqlx::Result<bool> {
+pub async fn finish(
+    db: &mut PgConnection,
+    task: &Claimed,
+    outcome: Outcome,
+    error: Option<&str>,
+) -> sqlx::Result<bool> {
     let ended = sqlx::query!(
         "with gone as (delete from task where id = $1 and token = $2 returning *)
          insert into task_history (id, kind, instance_id, team_id, outcome, run_after, attempt, max_attempts, payload, reason,
@@ -334,7 +364,12 @@ pub async fn give_back(db: &mut PgConnection, task: &Claimed, how: &Return) -> s
 ///
 /// # Errors
 /// From Postgres.
-pub async fn overtake(db: &mut PgConnection, instance: Uuid, except: &str, reason: &str) -> sqlx::Result<()> {
+pub async fn overtake(
+    db: &mut PgConnection,
+    instance: Uuid,
+    except: &str,
+    reason: &str,
+) -> sqlx::Result<()> {
     lock_lanes(db, &[instance]).await?;
     sqlx::query!(
         "with gone as (delete from task where instance_id = $1 and kind <> $2 and state <> 'running' returning *)
@@ -485,8 +520,16 @@ pub async fn ensure_partitions(pool: &PgPool) -> sqlx::Result<()> {
 /// From Postgres.
 pub async fn notify(pool: &PgPool, channel: &str, payloads: &[String]) -> sqlx::Result<()> {
     let mut tx = pool.begin().await?;
-    sqlx::query!("set local synchronous_commit = off").execute(&mut *tx).await?;
-    sqlx::query!("select pg_notify($1, p) from unnest($2::text[]) p", channel, payloads).fetch_all(&mut *tx).await?;
+    sqlx::query!("set local synchronous_commit = off")
+        .execute(&mut *tx)
+        .await?;
+    sqlx::query!(
+        "select pg_notify($1, p) from unnest($2::text[]) p",
+        channel,
+        payloads
+    )
+    .fetch_all(&mut *tx)
+    .await?;
     tx.commit().await
 }
 
@@ -494,7 +537,12 @@ pub async fn notify(pool: &PgPool, channel: &str, payloads: &[String]) -> sqlx::
 ///
 /// # Errors
 /// From Postgres.
-pub async fn cancel(db: &mut PgConnection, instance: Uuid, id: Uuid, reason: &str) -> sqlx::Result<bool> {
+pub async fn cancel(
+    db: &mut PgConnection,
+    instance: Uuid,
+    id: Uuid,
+    reason: &str,
+) -> sqlx::Result<bool> {
     lock_lanes(db, &[instance]).await?;
     let ended = sqlx::query!(
         "with gone as (delete from task where id = $1 and state <> 'running' returning *)
@@ -507,7 +555,13 @@ pub async fn cancel(db: &mut PgConnection, instance: Uuid, id: Uuid, reason: &st
     )
     .execute(&mut *db)
     .await?;
-    let asked = sqlx::query!("update task set stop_reason = $2 where id = $1 and state = 'running'", id, reason).execute(&mut *db).await?;
+    let asked = sqlx::query!(
+        "update task set stop_reason = $2 where id = $1 and state = 'running'",
+        id,
+        reason
+    )
+    .execute(&mut *db)
+    .await?;
     settle(db, &[instance]).await?;
     Ok(ended.rows_affected() + asked.rows_affected() == 1)
 }

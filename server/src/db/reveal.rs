@@ -19,7 +19,13 @@ pub struct Asked {
 ///
 /// # Errors
 /// From Postgres.
-pub async fn insert(pool: &PgPool, id: Uuid, instance: Uuid, public_key: &[u8], lifetime: Duration) -> sqlx::Result<()> {
+pub async fn insert(
+    pool: &PgPool,
+    id: Uuid,
+    instance: Uuid,
+    public_key: &[u8],
+    lifetime: Duration,
+) -> sqlx::Result<()> {
     sqlx::query!(
         "insert into reveal (id, instance_id, public_key, expires_at) values ($1, $2, $3, clock_timestamp() + make_interval(secs => $4))",
         id,
@@ -77,6 +83,8 @@ pub async fn take(pool: &PgPool, id: Uuid) -> sqlx::Result<Option<Result<Vec<u8>
 /// # Errors
 /// From Postgres.
 pub async fn delete_expired(pool: &PgPool) -> sqlx::Result<()> {
-    sqlx::query!("delete from reveal where expires_at < clock_timestamp()").execute(pool).await?;
+    sqlx::query!("delete from reveal where expires_at < clock_timestamp()")
+        .execute(pool)
+        .await?;
     Ok(())
 }

@@ -8,8 +8,14 @@ use sqlx::PgPool;
 /// When the database is bound to a cluster (its reconciler would try to make them real), or has no catalog.
 pub async fn instances(pool: &PgPool, count: i64) -> anyhow::Result<u64> {
     let mut tx = pool.begin().await?;
-    let bound = sqlx::query_scalar!(r#"select cluster_uid is not null as "bound!" from installation"#).fetch_optional(&mut *tx).await?;
-    anyhow::ensure!(bound != Some(true), "this database is bound to a cluster; seed only a simulated one (`svcforge up --cluster simulated`)");
+    let bound =
+        sqlx::query_scalar!(r#"select cluster_uid is not null as "bound!" from installation"#)
+            .fetch_optional(&mut *tx)
+            .await?;
+    anyhow::ensure!(
+        bound != Some(true),
+        "this database is bound to a cluster; seed only a simulated one (`svcforge up --cluster simulated`)"
+    );
     sqlx::query!(
         "insert into team (id, slug, title, namespace)
          select gen_random_uuid(), 'team-' || n, 'Team ' || n, 'svcf-team-' || n from generate_series(1, 10) n on conflict do nothing"

@@ -33,18 +33,25 @@ fn backend(error: impl ToString) -> Error {
 
 fn expiry(record: &Record) -> Result<Timestamptz> {
     let nanos = record.expiry_date.unix_timestamp_nanos();
-    Ok(jiff::Timestamp::from_nanosecond(nanos).map_err(backend)?.into())
+    Ok(jiff::Timestamp::from_nanosecond(nanos)
+        .map_err(backend)?
+        .into())
 }
 
 fn user(record: &Record) -> Option<Uuid> {
-    record.data.get(USER).and_then(|v| v.as_str()).and_then(|s| s.parse().ok())
+    record
+        .data
+        .get(USER)
+        .and_then(|v| v.as_str())
+        .and_then(|s| s.parse().ok())
 }
 
 #[async_trait]
 impl SessionStore for PgSessions {
     async fn create(&self, record: &mut Record) -> Result<()> {
         loop {
-            let data = serde_json::to_value(&record.data).map_err(|e| Error::Encode(e.to_string()))?;
+            let data =
+                serde_json::to_value(&record.data).map_err(|e| Error::Encode(e.to_string()))?;
             let made = sqlx::query!(
                 "insert into session (id, user_id, data, expires_at) values ($1, $2, $3, $4) on conflict do nothing",
                 record.id.to_string(),
@@ -79,19 +86,32 @@ impl SessionStore for PgSessions {
     }
 
     async fn load(&self, id: &Id) -> Result<Option<Record>> {
-        let row = sqlx::query!("select data, expires_at from session where id = $1 and expires_at > now()", id.to_string())
-            .fetch_optional(&self.pool)
-            .await
-            .map_err(backend)?;
+        let row = sqlx::query!(
+            "select data, expires_at from session where id = $1 and expires_at > now()",
+            id.to_string()
+        )
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(backend)?;
         let Some(row) = row else { return Ok(None) };
         let data: HashMap<String, serde_json::Value> =
             serde_json::from_value(row.data).map_err(|e| Error::Decode(e.to_string()))?;
-        let expiry_date = time::OffsetDateTime::from_unix_timestamp_nanos(row.expires_at.to_jiff().as_nanosecond()).map_err(backend)?;
-        Ok(Some(Record { id: *id, data, expiry_date }))
+        let expiry_date = time::OffsetDateTime::from_unix_timestamp_nanos(
+            row.expires_at.to_jiff().as_nanosecond(),
+        )
+        .map_err(backend)?;
+        Ok(Some(Record {
+            id: *id,
+            data,
+            expiry_date,
+        }))
     }
 
     async fn delete(&self, id: &Id) -> Result<()> {
-        sqlx::query!("delete from session where id = $1", id.to_string()).execute(&self.pool).await.map_err(backend)?;
+        sqlx::query!("delete from session where id = $1", id.to_string())
+            .execute(&self.pool)
+            .await
+            .map_err(backend)?;
         Ok(())
     }
 }
@@ -101,5 +121,8 @@ impl SessionStore for PgSessions {
 /// # Errors
 /// From Postgres.
 pub async fn delete_expired(pool: &PgPool) -> sqlx::Result<u64> {
-    Ok(sqlx::query!("delete from session where expires_at < now()").execute(pool).await?.rows_affected())
+    Ok(sqlx::query!("delete from session where expires_at < now()")
+        .execute(pool)
+        .await?
+        .rows_affected())
 }

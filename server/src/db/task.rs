@@ -93,7 +93,10 @@ pub async fn list(pool: &PgPool, filter: &Filter, limit: i64) -> sqlx::Result<Ve
     Ok(rows
         .into_iter()
         .map(|row| {
-            let own = steps.extract_if(.., |(id, _)| *id == row.id).map(|(_, step)| step).collect();
+            let own = steps
+                .extract_if(.., |(id, _)| *id == row.id)
+                .map(|(_, step)| step)
+                .collect();
             row.into_task(own)
         })
         .collect())
@@ -139,7 +142,16 @@ pub async fn log(pool: &PgPool, task: Uuid, after: i64, limit: i64) -> sqlx::Res
     )
     .fetch_all(pool)
     .await?;
-    Ok(rows.into_iter().map(|r| LogLine { seq: r.seq, at: r.at.to_jiff(), step: r.step, stream: r.stream, text: r.text }).collect())
+    Ok(rows
+        .into_iter()
+        .map(|r| LogLine {
+            seq: r.seq,
+            at: r.at.to_jiff(),
+            step: r.step,
+            stream: r.stream,
+            text: r.text,
+        })
+        .collect())
 }
 
 /// Ends the running step of a task, if any. Fenced by the token.
@@ -163,7 +175,13 @@ pub async fn end_step(pool: &PgPool, task: Uuid, token: i64, state: StepState) -
 ///
 /// # Errors
 /// From Postgres.
-pub async fn begin_step(pool: &PgPool, task: Uuid, token: i64, attempt: i32, name: &str) -> sqlx::Result<()> {
+pub async fn begin_step(
+    pool: &PgPool,
+    task: Uuid,
+    token: i64,
+    attempt: i32,
+    name: &str,
+) -> sqlx::Result<()> {
     end_step(pool, task, token, StepState::Succeeded).await?;
     sqlx::query!(
         "insert into task_step (task_id, seq, attempt, name, state, started_at)
@@ -211,7 +229,12 @@ pub struct NewLine {
 ///
 /// # Errors
 /// From Postgres.
-pub async fn append_log(pool: &PgPool, task: Uuid, token: i64, lines: &[NewLine]) -> sqlx::Result<()> {
+pub async fn append_log(
+    pool: &PgPool,
+    task: Uuid,
+    token: i64,
+    lines: &[NewLine],
+) -> sqlx::Result<()> {
     let at: Vec<Timestamptz> = lines.iter().map(|l| l.at.into()).collect();
     let step: Vec<String> = lines.iter().map(|l| l.step.clone()).collect();
     let stream: Vec<String> = lines.iter().map(|l| l.stream.to_string()).collect();

@@ -22,7 +22,13 @@ pub struct TeamRow {
 /// # Errors
 /// From Postgres.
 pub async fn find(pool: &PgPool, slug: &str) -> sqlx::Result<Option<TeamRow>> {
-    sqlx::query_as!(TeamRow, "select id, slug, title, namespace from team where slug = $1", slug).fetch_optional(pool).await
+    sqlx::query_as!(
+        TeamRow,
+        "select id, slug, title, namespace from team where slug = $1",
+        slug
+    )
+    .fetch_optional(pool)
+    .await
 }
 
 /// Every team, for an admin.
@@ -30,17 +36,34 @@ pub async fn find(pool: &PgPool, slug: &str) -> sqlx::Result<Option<TeamRow>> {
 /// # Errors
 /// From Postgres.
 pub async fn list_all(pool: &PgPool) -> sqlx::Result<Vec<TeamRow>> {
-    sqlx::query_as!(TeamRow, "select id, slug, title, namespace from team order by slug").fetch_all(pool).await
+    sqlx::query_as!(
+        TeamRow,
+        "select id, slug, title, namespace from team order by slug"
+    )
+    .fetch_all(pool)
+    .await
 }
 
 /// Adds a team. The unique constraints are `team_slug_key` and `team_namespace_key`.
 ///
 /// # Errors
 /// From Postgres.
-pub async fn insert(db: &mut PgConnection, id: Uuid, slug: &str, title: &str, namespace: &str) -> sqlx::Result<()> {
-    sqlx::query!("insert into team (id, slug, title, namespace) values ($1, $2, $3, $4)", id, slug, title, namespace)
-        .execute(db)
-        .await?;
+pub async fn insert(
+    db: &mut PgConnection,
+    id: Uuid,
+    slug: &str,
+    title: &str,
+    namespace: &str,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "insert into team (id, slug, title, namespace) values ($1, $2, $3, $4)",
+        id,
+        slug,
+        title,
+        namespace
+    )
+    .execute(db)
+    .await?;
     Ok(())
 }
 
@@ -48,7 +71,12 @@ pub async fn insert(db: &mut PgConnection, id: Uuid, slug: &str, title: &str, na
 ///
 /// # Errors
 /// From Postgres.
-pub async fn set_role(db: &mut PgConnection, team: Uuid, user: Uuid, role: Role) -> sqlx::Result<()> {
+pub async fn set_role(
+    db: &mut PgConnection,
+    team: Uuid,
+    user: Uuid,
+    role: Role,
+) -> sqlx::Result<()> {
     sqlx::query!(
         "insert into membership (team_id, user_id, role) values ($1, $2, $3)
          on conflict (team_id, user_id) do update set role = excluded.role",
@@ -74,6 +102,11 @@ pub async fn list_of(pool: &PgPool, user: Uuid) -> sqlx::Result<Vec<Team>> {
     .await?;
     Ok(rows
         .into_iter()
-        .map(|r| Team { id: TeamId(r.id), slug: r.slug, title: r.title, role: Role::parse(&r.role) })
+        .map(|r| Team {
+            id: TeamId(r.id),
+            slug: r.slug,
+            title: r.title,
+            role: Role::parse(&r.role),
+        })
         .collect())
 }

@@ -19,9 +19,13 @@ pub struct UserRow {
 /// # Errors
 /// From Postgres.
 pub async fn find_enabled(pool: &PgPool, id: Uuid) -> sqlx::Result<Option<UserRow>> {
-    sqlx::query_as!(UserRow, "select id, name, is_admin from app_user where id = $1 and disabled_at is null", id)
-        .fetch_optional(pool)
-        .await
+    sqlx::query_as!(
+        UserRow,
+        "select id, name, is_admin from app_user where id = $1 and disabled_at is null",
+        id
+    )
+    .fetch_optional(pool)
+    .await
 }
 
 /// The user of that name; made if there is none.
@@ -37,20 +41,34 @@ pub async fn ensure(db: &mut PgConnection, name: &str, is_admin: bool) -> sqlx::
     )
     .execute(&mut *db)
     .await?;
-    sqlx::query_scalar!("select id from app_user where name = $1", name).fetch_one(db).await
+    sqlx::query_scalar!("select id from app_user where name = $1", name)
+        .fetch_one(db)
+        .await
 }
 
 /// Replaces the token of that label by a new one.
 ///
 /// # Errors
 /// From Postgres.
-pub async fn replace_token(db: &mut PgConnection, user: Uuid, label: &str, id: &str, hash: &[u8]) -> sqlx::Result<()> {
+pub async fn replace_token(
+    db: &mut PgConnection,
+    user: Uuid,
+    label: &str,
+    id: &str,
+    hash: &[u8],
+) -> sqlx::Result<()> {
     sqlx::query!("update api_token set revoked_at = now() where user_id = $1 and label = $2 and revoked_at is null", user, label)
         .execute(&mut *db)
         .await?;
-    sqlx::query!("insert into api_token (id, user_id, secret_hash, label) values ($1, $2, $3, $4)", id, user, hash, label)
-        .execute(db)
-        .await?;
+    sqlx::query!(
+        "insert into api_token (id, user_id, secret_hash, label) values ($1, $2, $3, $4)",
+        id,
+        user,
+        hash,
+        label
+    )
+    .execute(db)
+    .await?;
     Ok(())
 }
 
@@ -75,7 +93,12 @@ pub async fn find_by_token(pool: &PgPool, id: &str, hash: &[u8]) -> sqlx::Result
 ///
 /// # Errors
 /// From Postgres.
-pub async fn insert_link(db: &mut PgConnection, hash: &[u8], user: Uuid, seconds: f64) -> sqlx::Result<()> {
+pub async fn insert_link(
+    db: &mut PgConnection,
+    hash: &[u8],
+    user: Uuid,
+    seconds: f64,
+) -> sqlx::Result<()> {
     sqlx::query!(
         "insert into signin_link (secret_hash, user_id, expires_at) values ($1, $2, now() + make_interval(secs => $3))",
         hash,

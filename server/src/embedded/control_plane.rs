@@ -27,7 +27,16 @@ use std::{
 
 /// Names of the binaries that must be in the folder; `kwok-stages` is a folder of stage files.
 pub fn required_binaries() -> [&'static str; 8] {
-    ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl", "helm", "kwok-stages"]
+    [
+        "etcd",
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kwok",
+        "kubectl",
+        "helm",
+        "kwok-stages",
+    ]
 }
 
 /// A running control plane.
@@ -51,15 +60,31 @@ impl ControlPlane {
     ///
     /// # Errors
     /// When a binary is missing, or a component does not start: with the end of its log.
-    pub async fn start(launcher: &Launcher, bin: &Path, dir: &Path, apps_namespace: &str) -> anyhow::Result<Self> {
+    pub async fn start(
+        launcher: &Launcher,
+        bin: &Path,
+        dir: &Path,
+        apps_namespace: &str,
+    ) -> anyhow::Result<Self> {
         for name in required_binaries() {
-            anyhow::ensure!(bin.join(name).exists(), "the local control plane is not built: {} is missing from {} (`./dev up` builds it)", name, bin.display());
+            anyhow::ensure!(
+                bin.join(name).exists(),
+                "the local control plane is not built: {} is missing from {} (`./dev up` builds it)",
+                name,
+                bin.display()
+            );
         }
         let home = dir.join("cluster");
         let pki = Pki::ensure(&home.join("pki"))?;
         let tokens = home.join("tokens.csv");
         if !tokens.exists() {
-            secret(&tokens, &format!("{},svcforge-admin,svcforge-admin,\"system:masters\"\n", ids::new_secret()))?;
+            secret(
+                &tokens,
+                &format!(
+                    "{},svcforge-admin,svcforge-admin,\"system:masters\"\n",
+                    ids::new_secret()
+                ),
+            )?;
         }
         let [etcd_port, etcd_peer, api_port] = [free_port()?, free_port()?, free_port()?];
         let exe = |name: &str| bin.join(name).display().to_string();
@@ -100,8 +125,13 @@ impl ControlPlane {
         let mut api = launcher.start("kube-apiserver", Manner::default(), &apiserver)?;
         let kubeconfig = home.join("kubeconfig.yaml");
         write_kubeconfig(&kubeconfig, api_port, &pki, &tokens)?;
-        let settings = config::Cluster { kubeconfig: Some(kubeconfig.clone()), ..Default::default() };
-        let clients = cluster::connect(&settings).await?.context("a kubeconfig was named")?;
+        let settings = config::Cluster {
+            kubeconfig: Some(kubeconfig.clone()),
+            ..Default::default()
+        };
+        let clients = cluster::connect(&settings)
+            .await?
+            .context("a kubeconfig was named")?;
         api.until(START, || ready(clients.request.clone())).await?;
         processes.push(api);
 
@@ -129,16 +159,33 @@ impl ControlPlane {
             "--kube-api-burst=2000".into(),
         ];
         processes.push(launcher.start("kube-scheduler", Manner::default(), &scheduler)?);
-        let mut kwok = vec![exe("kwok"), format!("--kubeconfig={}", path(&kubeconfig)), "--manage-all-nodes=true".into()];
-        let mut stages: Vec<PathBuf> = std::fs::read_dir(bin.join("kwok-stages"))?.flatten().map(|f| f.path()).collect();
+        let mut kwok = vec![
+            exe("kwok"),
+            format!("--kubeconfig={}", path(&kubeconfig)),
+            "--manage-all-nodes=true".into(),
+        ];
+        let mut stages: Vec<PathBuf> = std::fs::read_dir(bin.join("kwok-stages"))?
+            .flatten()
+            .map(|f| f.path())
+            .collect();
         stages.sort();
-        kwok.extend(stages.iter().map(|stage| format!("--config={}", path(stage))));
+        kwok.extend(
+            stages
+                .iter()
+                .map(|stage| format!("--config={}", path(stage))),
+        );
         let mut kwok = launcher.start("kwok", Manner::default(), &kwok)?;
         furnish(&clients.request, apps_namespace).await?;
-        kwok.until(START, || node_ready(clients.request.clone())).await?;
+        kwok.until(START, || node_ready(clients.request.clone()))
+            .await?;
         processes.push(kwok);
         let volumes = tokio::spawn(volumes::provide(clients.request.clone()));
-        Ok(Self { kubeconfig, bin: bin.into(), processes, volumes })
+        Ok(Self {
+            kubeconfig,
+            bin: bin.into(),
+            processes,
+            volumes,
+        })
     }
 
     /// Stops it, the API server's clients first.
@@ -151,15 +198,24 @@ impl ControlPlane {
 }
 
 async fn ready(client: Client) -> bool {
-    let Ok(request) = http::Request::get("/readyz").body(vec![]) else { return false };
-    client.request_text(request).await.is_ok_and(|text| text == "ok")
+    let Ok(request) = http::Request::get("/readyz").body(vec![]) else {
+        return false;
+    };
+    client
+        .request_text(request)
+        .await
+        .is_ok_and(|text| text == "ok")
 }
 
 async fn node_ready(client: Client) -> bool {
     let nodes: Api<Node> = Api::all(client);
-    let Ok(node) = nodes.get(NODE).await else { return false };
+    let Ok(node) = nodes.get(NODE).await else {
+        return false;
+    };
     let conditions = node.status.and_then(|s| s.conditions).unwrap_or_default();
-    conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True")
+    conditions
+        .iter()
+        .any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
 fn write_kubeconfig(file: &Path, port: u16, pki: &Pki, tokens: &Path) -> anyhow::Result<()> {
@@ -191,7 +247,8 @@ async fn furnish(client: &Client, apps_namespace: &str) -> anyhow::Result<()> {
         "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "Immediate",
     });
     apply::<StorageClass>(&Api::all(client.clone()), volumes::CLASS, &class).await?;
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": apps_namespace}});
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": apps_namespace}});
     apply::<Namespace>(&Api::all(client.clone()), apps_namespace, &namespace).await?;
     for mut crd in cluster::crds() {
         crd.metadata.managed_fields = None;
@@ -204,8 +261,14 @@ async fn furnish(client: &Client, apps_namespace: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn apply<K: Clone + Debug + DeserializeOwned + Serialize>(api: &Api<K>, name: &str, object: &serde_json::Value) -> anyhow::Result<()> {
+async fn apply<K: Clone + Debug + DeserializeOwned + Serialize>(
+    api: &Api<K>,
+    name: &str,
+    object: &serde_json::Value,
+) -> anyhow::Result<()> {
     let params = PatchParams::apply("svcforge-local").force();
-    api.patch(name, &params, &Patch::Apply(object)).await.with_context(|| format!("cannot furnish the local cluster with {name}"))?;
+    api.patch(name, &params, &Patch::Apply(object))
+        .await
+        .with_context(|| format!("cannot furnish the local cluster with {name}"))?;
     Ok(())
 }

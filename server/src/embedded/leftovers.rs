@@ -27,7 +27,11 @@ pub struct Recorded {
 impl Recorded {
     /// A running process.
     pub fn of(name: &str, pid: u32) -> Option<Self> {
-        Some(Self { name: name.into(), pid, start: start_time(pid)? })
+        Some(Self {
+            name: name.into(),
+            pid,
+            start: start_time(pid)?,
+        })
     }
 
     fn is_alive(&self) -> bool {
@@ -62,9 +66,18 @@ impl Lock {
     /// When another `up` runs in this folder.
     pub fn take(dir: &Path) -> anyhow::Result<Self> {
         let path = dir.join("lock");
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).with_context(|| path.display().to_string())?;
-        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock)
-            .map_err(|_| anyhow::anyhow!("another `svcforge up` runs in {}: stop it, or name another folder with --dir", dir.display()))?;
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .with_context(|| path.display().to_string())?;
+        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
+            anyhow::anyhow!(
+                "another `svcforge up` runs in {}: stop it, or name another folder with --dir",
+                dir.display()
+            )
+        })?;
         Ok(Self(lock))
     }
 }
@@ -74,7 +87,9 @@ impl Lock {
 /// # Errors
 /// When something does not end within 20 s.
 pub fn end_leftovers(dir: &Path) -> anyhow::Result<Vec<String>> {
-    let Ok(text) = std::fs::read(dir.join("procs.json")) else { return Ok(vec![]) };
+    let Ok(text) = std::fs::read(dir.join("procs.json")) else {
+        return Ok(vec![]);
+    };
     let recorded: Vec<Recorded> = serde_json::from_slice(&text).unwrap_or_default();
     let alive: Vec<&Recorded> = recorded.iter().filter(|r| r.is_alive()).collect();
     // A guard ends its child by itself once its stdin has closed, which it has: first only wait.
@@ -84,7 +99,11 @@ pub fn end_leftovers(dir: &Path) -> anyhow::Result<Vec<String>> {
     }
     wait(&alive, Duration::from_secs(8));
     if let Some(stuck) = alive.iter().find(|r| r.is_alive()) {
-        anyhow::bail!("{} (pid {}) of an earlier run does not end", stuck.name, stuck.pid);
+        anyhow::bail!(
+            "{} (pid {}) of an earlier run does not end",
+            stuck.name,
+            stuck.pid
+        );
     }
     Ok(alive.into_iter().map(|r| r.name.clone()).collect())
 }
@@ -104,7 +123,13 @@ mod tests {
     fn a_pid_with_another_start_time_is_another_process() {
         let me = Recorded::of("me", std::process::id()).expect("this process runs");
         assert!(me.is_alive());
-        assert!(!Recorded { start: me.start + 1, ..me }.is_alive());
+        assert!(
+            !Recorded {
+                start: me.start + 1,
+                ..me
+            }
+            .is_alive()
+        );
         assert_eq!(Recorded::of("nobody", u32::MAX), None);
     }
 }

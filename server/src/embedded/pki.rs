@@ -2,7 +2,11 @@
 //! service-account tokens.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, KeyUsagePurpose};
-use std::{fs, os::unix::fs::PermissionsExt, path::{Path, PathBuf}};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
 
 /// Where they are.
 #[derive(Clone, Debug)]
@@ -33,17 +37,38 @@ impl Pki {
             accounts: file("accounts.key"),
             accounts_public: file("accounts.pub"),
         };
-        if [&pki.ca, &pki.cert, &pki.key, &pki.accounts, &pki.accounts_public].iter().all(|f| f.exists()) {
+        if [
+            &pki.ca,
+            &pki.cert,
+            &pki.key,
+            &pki.accounts,
+            &pki.accounts_public,
+        ]
+        .iter()
+        .all(|f| f.exists())
+        {
             return Ok(pki);
         }
         fs::create_dir_all(dir)?;
         let mut params = CertificateParams::new(vec![])?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        params.distinguished_name.push(rcgen::DnType::CommonName, "svcforge local control plane");
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, "svcforge local control plane");
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-        let mut params = CertificateParams::new(["localhost", "kubernetes.default.svc", "127.0.0.1", "10.96.0.1"].map(String::from))?;
-        params.distinguished_name.push(rcgen::DnType::CommonName, "kube-apiserver");
+        let mut params = CertificateParams::new(
+            [
+                "localhost",
+                "kubernetes.default.svc",
+                "127.0.0.1",
+                "10.96.0.1",
+            ]
+            .map(String::from),
+        )?;
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, "kube-apiserver");
         let key = KeyPair::generate()?;
         let cert = params.signed_by(&key, &authority)?;
         fs::write(&pki.ca, authority.pem())?;

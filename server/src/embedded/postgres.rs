@@ -37,7 +37,8 @@ impl Postgres {
         if !data.join("PG_VERSION").exists() {
             init(&bin, &home, user.as_ref())?;
         }
-        let password = fs::read_to_string(&password_file).with_context(|| password_file.display().to_string())?;
+        let password = fs::read_to_string(&password_file)
+            .with_context(|| password_file.display().to_string())?;
         let port = free_port()?;
         let argv = [
             bin.join("postgres").display().to_string(),
@@ -48,12 +49,22 @@ impl Postgres {
             "-cmax_connections=100".into(),
             "-cshared_buffers=128MB".into(),
         ];
-        let manner = Manner { interrupt: true, user: user.map(|u| (u.uid.as_raw(), u.gid.as_raw())) };
+        let manner = Manner {
+            interrupt: true,
+            user: user.map(|u| (u.uid.as_raw(), u.gid.as_raw())),
+        };
         let mut process = launcher.start("postgres", manner, &argv)?;
         let root = format!("postgres://svcforge:{}@127.0.0.1:{port}", password.trim());
-        process.until(Duration::from_secs(60), || answers(format!("{root}/postgres"))).await?;
+        process
+            .until(Duration::from_secs(60), || {
+                answers(format!("{root}/postgres"))
+            })
+            .await?;
         ensure_database(&format!("{root}/postgres")).await?;
-        Ok(Self { dsn: format!("{root}/svcforge"), process })
+        Ok(Self {
+            dsn: format!("{root}/svcforge"),
+            process,
+        })
     }
 
     /// Stops it.
@@ -73,33 +84,56 @@ async fn answers(dsn: String) -> bool {
 async fn ensure_database(dsn: &str) -> anyhow::Result<()> {
     use sqlx::Connection;
     let mut db = sqlx::PgConnection::connect(dsn).await?;
-    let there: bool = sqlx::query_scalar("select exists (select from pg_database where datname = 'svcforge')").fetch_one(&mut db).await?;
+    let there: bool =
+        sqlx::query_scalar("select exists (select from pg_database where datname = 'svcforge')")
+            .fetch_one(&mut db)
+            .await?;
     if !there {
-        sqlx::query("create database svcforge").execute(&mut db).await?;
+        sqlx::query("create database svcforge")
+            .execute(&mut db)
+            .await?;
     }
     Ok(db.close().await?)
 }
 
 /// The folder of the newest Postgres binaries of the machine.
 fn binaries() -> anyhow::Result<PathBuf> {
-    let mut folders: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect();
-    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut folders: Vec<PathBuf> =
+        std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect();
+    let versions = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten();
     folders.extend(versions.map(|v| v.path().join("bin")));
-    let usable = folders.into_iter().filter(|f| f.join("postgres").exists() && f.join("initdb").exists());
-    let newest = usable.filter_map(|folder| Some((major(&folder)?, folder))).max();
+    let usable = folders
+        .into_iter()
+        .filter(|f| f.join("postgres").exists() && f.join("initdb").exists());
+    let newest = usable
+        .filter_map(|folder| Some((major(&folder)?, folder)))
+        .max();
     match newest {
-        None => anyhow::bail!("no Postgres server on this machine: install postgresql-15 or newer (Debian: apt-get install postgresql-15), or name a database with SVCFORGE_PG_DSN and use `svcforge serve`"),
+        None => anyhow::bail!(
+            "no Postgres server on this machine: install postgresql-15 or newer (Debian: apt-get install postgresql-15), or name a database with SVCFORGE_PG_DSN and use `svcforge serve`"
+        ),
         Some((version, folder)) if version < 15 => {
-            anyhow::bail!("Postgres {version} in {} is too old: install 15 or newer", folder.display())
+            anyhow::bail!(
+                "Postgres {version} in {} is too old: install 15 or newer",
+                folder.display()
+            )
         }
         Some((_, folder)) => Ok(folder),
     }
 }
 
 fn major(folder: &Path) -> Option<u32> {
-    let out = Command::new(folder.join("postgres")).arg("--version").output().ok()?;
+    let out = Command::new(folder.join("postgres"))
+        .arg("--version")
+        .output()
+        .ok()?;
     let text = String::from_utf8(out.stdout).ok()?;
-    let number = text.split_whitespace().find(|w| w.starts_with(|c: char| c.is_ascii_digit()))?;
+    let number = text
+        .split_whitespace()
+        .find(|w| w.starts_with(|c: char| c.is_ascii_digit()))?;
     number.split('.').next()?.parse().ok()
 }
 
@@ -119,12 +153,15 @@ fn unprivileged() -> anyhow::Result<Option<User>> {
 /// Where the data lives: beside everything else, unless the other user could not reach it there.
 fn data_home(dir: &Path, user: Option<&User>) -> anyhow::Result<PathBuf> {
     let reachable = user.is_none()
-        || dir.ancestors().all(|a| fs::metadata(a).is_ok_and(|m| m.permissions().mode() & 0o001 != 0));
+        || dir
+            .ancestors()
+            .all(|a| fs::metadata(a).is_ok_and(|m| m.permissions().mode() & 0o001 != 0));
     let home = if reachable {
         dir.join("pg")
     } else {
         use sha2::{Digest, Sha256};
-        let key = data_encoding::HEXLOWER.encode(&Sha256::digest(dir.as_os_str().as_encoded_bytes())[..8]);
+        let key = data_encoding::HEXLOWER
+            .encode(&Sha256::digest(dir.as_os_str().as_encoded_bytes())[..8]);
         PathBuf::from("/var/lib/svcforge").join(key)
     };
     fs::create_dir_all(&home).with_context(|| home.display().to_string())?;
@@ -151,13 +188,23 @@ fn init(bin: &Path, home: &Path, user: Option<&User>) -> anyhow::Result<()> {
     command
         .arg(format!("--pgdata={}", home.join("data").display()))
         .arg(format!("--pwfile={}", password_file.display()))
-        .args(["--username=svcforge", "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C.UTF-8", "--no-instructions"])
+        .args([
+            "--username=svcforge",
+            "--auth=scram-sha-256",
+            "--encoding=UTF8",
+            "--locale=C.UTF-8",
+            "--no-instructions",
+        ])
         .current_dir("/");
     if let Some(user) = user {
         chown(&password_file, Some(user.uid), Some(user.gid))?;
         command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
     }
     let out = command.output().context("cannot run initdb")?;
-    anyhow::ensure!(out.status.success(), "initdb failed: {}", String::from_utf8_lossy(&out.stderr));
+    anyhow::ensure!(
+        out.status.success(),
+        "initdb failed: {}",
+        String::from_utf8_lossy(&out.stderr)
+    );
     Ok(())
 }

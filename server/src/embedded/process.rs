@@ -38,7 +38,11 @@ pub struct Guarded {
 impl Launcher {
     /// Children log into and are recorded in `dir`; `guard` is svcforge's own binary.
     pub fn new(guard: &Path, dir: &Path) -> Self {
-        Self { guard: guard.into(), dir: dir.into(), recorded: Mutex::default() }
+        Self {
+            guard: guard.into(),
+            dir: dir.into(),
+            recorded: Mutex::default(),
+        }
     }
 
     /// Starts one.
@@ -49,28 +53,52 @@ impl Launcher {
         let logs = self.dir.join("log");
         std::fs::create_dir_all(&logs)?;
         let log = logs.join(format!("{name}.log"));
-        let out: File = OpenOptions::new().create(true).write(true).truncate(true).open(&log).with_context(|| log.display().to_string())?;
+        let out: File = OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(true)
+            .open(&log)
+            .with_context(|| log.display().to_string())?;
         let mut command = Command::new(&self.guard);
         command.arg("guard").arg("--grace-ms=10000");
         if manner.interrupt {
             command.arg("--interrupt");
         }
         if let Some((uid, gid)) = manner.user {
-            command.arg(format!("--uid={uid}")).arg(format!("--gid={gid}"));
+            command
+                .arg(format!("--uid={uid}"))
+                .arg(format!("--gid={gid}"));
         }
-        command.arg("--").args(argv).stdin(Stdio::piped()).stdout(out.try_clone()?).stderr(out);
+        command
+            .arg("--")
+            .args(argv)
+            .stdin(Stdio::piped())
+            .stdout(out.try_clone()?)
+            .stderr(out);
         // Its own group: Ctrl-C in the terminal must reach svcforge alone, which then stops its children in order.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        let child = command.spawn().with_context(|| format!("cannot start {}", self.guard.display()))?;
-        let mut recorded = self.recorded.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start {}", self.guard.display()))?;
+        let mut recorded = self
+            .recorded
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         recorded.extend(Recorded::of(name, child.id()));
         super::leftovers::write(&self.dir, &recorded)?;
-        Ok(Guarded { name: name.into(), child, log })
+        Ok(Guarded {
+            name: name.into(),
+            child,
+            log,
+        })
     }
 
     /// Pids by name, for `run.json`.
     pub fn pids(&self) -> std::collections::BTreeMap<String, u32> {
-        let recorded = self.recorded.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let recorded = self
+            .recorded
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         recorded.iter().map(|r| (r.name.clone(), r.pid)).collect()
     }
 }
@@ -80,16 +108,30 @@ impl Guarded {
     ///
     /// # Errors
     /// When the child ends before, or it takes longer than `limit`: with the end of its log.
-    pub async fn until<F: Future<Output = bool>>(&mut self, limit: Duration, ready: impl Fn() -> F) -> anyhow::Result<()> {
+    pub async fn until<F: Future<Output = bool>>(
+        &mut self,
+        limit: Duration,
+        ready: impl Fn() -> F,
+    ) -> anyhow::Result<()> {
         let until = Instant::now() + limit;
         loop {
             if ready().await {
                 return Ok(());
             }
             if let Some(status) = self.child.try_wait()? {
-                anyhow::bail!("{} ended at its start ({status}):\n{}", self.name, self.tail());
+                anyhow::bail!(
+                    "{} ended at its start ({status}):\n{}",
+                    self.name,
+                    self.tail()
+                );
             }
-            anyhow::ensure!(Instant::now() < until, "{} was not ready after {} s:\n{}", self.name, limit.as_secs(), self.tail());
+            anyhow::ensure!(
+                Instant::now() < until,
+                "{} was not ready after {} s:\n{}",
+                self.name,
+                limit.as_secs(),
+                self.tail()
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }

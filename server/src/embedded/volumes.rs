@@ -30,7 +30,10 @@ async fn pass(client: &Client) -> anyhow::Result<()> {
     for claim in claims.list(&ListParams::default()).await? {
         let spec = claim.spec.clone().unwrap_or_default();
         let pending = claim.status.as_ref().and_then(|s| s.phase.as_deref()) != Some("Bound");
-        if !pending || spec.storage_class_name.as_deref() != Some(CLASS) || claim.metadata.deletion_timestamp.is_some() {
+        if !pending
+            || spec.storage_class_name.as_deref() != Some(CLASS)
+            || claim.metadata.deletion_timestamp.is_some()
+        {
             continue;
         }
         let uid = claim.uid().unwrap_or_default();
@@ -48,10 +51,15 @@ async fn pass(client: &Client) -> anyhow::Result<()> {
             other => drop(other?),
         }
     }
-    for volume in volumes.list(&ListParams::default().labels("svcforge.dev/local-volume=true")).await? {
+    for volume in volumes
+        .list(&ListParams::default().labels("svcforge.dev/local-volume=true"))
+        .await?
+    {
         let phase = volume.status.as_ref().and_then(|s| s.phase.as_deref());
         if matches!(phase, Some("Released" | "Failed")) {
-            volumes.delete(&volume.name_any(), &DeleteParams::default()).await?;
+            volumes
+                .delete(&volume.name_any(), &DeleteParams::default())
+                .await?;
         }
     }
     Ok(())

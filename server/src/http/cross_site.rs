@@ -16,15 +16,28 @@ pub fn proven_same_origin(headers: &HeaderMap, own: &str) -> bool {
     match text("sec-fetch-site") {
         Some(site) => site == "same-origin",
         // Browsers without Sec-Fetch-Site send Origin with every POST; `null` is nobody's.
-        None => text(header::ORIGIN.as_str()).is_some_and(|origin| origin.eq_ignore_ascii_case(own)),
+        None => {
+            text(header::ORIGIN.as_str()).is_some_and(|origin| origin.eq_ignore_ascii_case(own))
+        }
     }
 }
 
 /// The layer.
 pub async fn layer(State(state): State<AppState>, request: Request, next: Next) -> Response {
-    let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let safe = matches!(
+        *request.method(),
+        Method::GET | Method::HEAD | Method::OPTIONS
+    );
     let headers = request.headers();
-    if safe || bearer(headers).is_some() || proven_same_origin(headers, &state.info.external_url) {
+    // An API call without a cookie rides on nothing either; it will be told to sign in. (The portal's own posts stay
+    // guarded: signing somebody in from another site is an attack, too.)
+    let bare_api =
+        request.uri().path().starts_with("/api/v1/") && !headers.contains_key(header::COOKIE);
+    if safe
+        || bare_api
+        || bearer(headers).is_some()
+        || proven_same_origin(headers, &state.info.external_url)
+    {
         return next.run(request).await;
     }
     problem::response(Problem::new(
@@ -55,7 +68,10 @@ mod tests {
             &[("sec-fetch-site", "cross-site")],
             &[("sec-fetch-site", "same-site")],
             &[("sec-fetch-site", "none")],
-            &[("sec-fetch-site", "cross-site"), ("origin", "http://127.0.0.1:8080")],
+            &[
+                ("sec-fetch-site", "cross-site"),
+                ("origin", "http://127.0.0.1:8080"),
+            ],
             &[("origin", "null")],
             &[("origin", "http://127.0.0.1:8081")],
             &[("origin", "http://127.0.0.1:8080.evil.example")],

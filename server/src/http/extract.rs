@@ -8,7 +8,10 @@ use crate::{
 };
 use axum::{
     body::Bytes,
-    extract::{FromRef, FromRequest, FromRequestParts, Request, rejection::{BytesRejection, PathRejection, QueryRejection}},
+    extract::{
+        FromRef, FromRequest, FromRequestParts, Request,
+        rejection::{BytesRejection, PathRejection, QueryRejection},
+    },
 };
 use data_encoding::HEXLOWER;
 use http::{HeaderMap, header, request::Parts};
@@ -31,19 +34,30 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
             .headers()
             .get(header::CONTENT_TYPE)
             .and_then(|v| v.to_str().ok())
-            .is_some_and(|v| v.split(';').next().is_some_and(|v| v.trim().eq_ignore_ascii_case("application/json")));
+            .is_some_and(|v| {
+                v.split(';')
+                    .next()
+                    .is_some_and(|v| v.trim().eq_ignore_ascii_case("application/json"))
+            });
         if !is_json {
             let detail = "Send the body as JSON, with Content-Type: application/json.";
             return Err(Problem::new(415, "unsupported-media-type", "Not JSON", detail).into());
         }
-        let bytes = Bytes::from_request(request, state).await.map_err(body_refused)?;
+        let bytes = Bytes::from_request(request, state)
+            .await
+            .map_err(body_refused)?;
         parse(&bytes).map(Self).map_err(Error::from)
     }
 }
 
 fn body_refused(rejection: BytesRejection) -> Problem {
     match rejection.status().as_u16() {
-        413 => Problem::new(413, "too-large", "The body is too large", format!("At most {} bytes are read.", super::MAX_BODY)),
+        413 => Problem::new(
+            413,
+            "too-large",
+            "The body is too large",
+            format!("At most {} bytes are read.", super::MAX_BODY),
+        ),
         _ => Problem::bad_request(rejection.body_text()),
     }
 }
@@ -56,19 +70,25 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
             .iter()
             .map(|segment| match segment {
                 serde_path_to_error::Segment::Seq { index } => format!("/{index}"),
-                serde_path_to_error::Segment::Map { key } => format!("/{}", key.replace('~', "~0").replace('/', "~1")),
+                serde_path_to_error::Segment::Map { key } => {
+                    format!("/{}", key.replace('~', "~0").replace('/', "~1"))
+                }
                 serde_path_to_error::Segment::Enum { variant } => format!("/{variant}"),
                 serde_path_to_error::Segment::Unknown => String::new(),
             })
             .collect();
         let inner = error.inner();
         if inner.is_data() {
-            Problem::invalid(vec![FieldError { pointer, detail: inner.to_string() }])
+            Problem::invalid(vec![FieldError {
+                pointer,
+                detail: inner.to_string(),
+            }])
         } else {
             Problem::bad_request(format!("The body is not JSON: {inner}"))
         }
     })?;
-    json.end().map_err(|e| Problem::bad_request(format!("The body is not one JSON value: {e}")))?;
+    json.end()
+        .map_err(|e| Problem::bad_request(format!("The body is not one JSON value: {e}")))?;
     Ok(value)
 }
 
@@ -109,7 +129,9 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
         let state = AppState::from_ref(state);
         let session = parts.extensions.get::<Session>().cloned();
-        actor(&state.ops.pool, &parts.headers, session).await.map(Self)
+        actor(&state.ops.pool, &parts.headers, session)
+            .await
+            .map(Self)
     }
 }
 
@@ -117,7 +139,11 @@ where
 ///
 /// # Errors
 /// 401 when by neither.
-pub async fn actor(pool: &PgPool, headers: &HeaderMap, session: Option<Session>) -> Result<Actor, Error> {
+pub async fn actor(
+    pool: &PgPool,
+    headers: &HeaderMap,
+    session: Option<Session>,
+) -> Result<Actor, Error> {
     let (user, via) = match bearer(headers) {
         Some(token) => (by_token(pool, token).await?, Via::Token),
         None => (by_session(pool, session).await?, Via::Session),
@@ -129,7 +155,13 @@ pub async fn actor(pool: &PgPool, headers: &HeaderMap, session: Option<Session>)
         })
     })?;
     let teams = db::team::list_of(pool, user.id).await?;
-    Ok(Actor { user: UserId(user.id), name: user.name, admin: user.is_admin, teams, via })
+    Ok(Actor {
+        user: UserId(user.id),
+        name: user.name,
+        admin: user.is_admin,
+        teams,
+        via,
+    })
 }
 
 /// The bearer token of a request, if it carries one.
@@ -140,15 +172,32 @@ pub fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 async fn by_token(pool: &PgPool, token: &str) -> Result<Option<db::user::UserRow>, Error> {
-    let Some((id, secret)) = token.strip_prefix("svcf_").and_then(|rest| rest.split_once('_')) else { return Ok(None) };
+    let Some((id, secret)) = token
+        .strip_prefix("svcf_")
+        .and_then(|rest| rest.split_once('_'))
+    else {
+        return Ok(None);
+    };
     Ok(db::user::find_by_token(pool, id, &hash(secret)).await?)
 }
 
-async fn by_session(pool: &PgPool, session: Option<Session>) -> Result<Option<db::user::UserRow>, Error> {
-    let Some(session) = session else { return Ok(None) };
-    let user: Option<Uuid> = session.get(db::session::USER).await.map_err(anyhow::Error::from)?;
-    let began: Option<i64> = session.get(super::signin::SIGNED_IN_AT).await.map_err(anyhow::Error::from)?;
-    let fresh = began.is_some_and(|at| crate::clock::now().as_second() - at < super::signin::ABSOLUTE_SECONDS);
+async fn by_session(
+    pool: &PgPool,
+    session: Option<Session>,
+) -> Result<Option<db::user::UserRow>, Error> {
+    let Some(session) = session else {
+        return Ok(None);
+    };
+    let user: Option<Uuid> = session
+        .get(db::session::USER)
+        .await
+        .map_err(anyhow::Error::from)?;
+    let began: Option<i64> = session
+        .get(super::signin::SIGNED_IN_AT)
+        .await
+        .map_err(anyhow::Error::from)?;
+    let fresh = began
+        .is_some_and(|at| crate::clock::now().as_second() - at < super::signin::ABSOLUTE_SECONDS);
     match user {
         Some(id) if fresh => Ok(db::user::find_enabled(pool, id).await?),
         _ => Ok(None),

@@ -1,7 +1,11 @@
 //! What people post: plain forms, the same with and without JavaScript. A form that is not taken comes back as its own page
 //! with what was typed and what is wrong; one that is leads on by 303.
 
-use super::{AppState, extract::{Path, Signed}, site};
+use super::{
+    AppState,
+    extract::{Path, Signed},
+    site,
+};
 use crate::{
     db,
     error::Error,
@@ -34,17 +38,50 @@ pub fn routes() -> Router<AppState> {
 }
 
 /// The page at `path`, drawn again with what came back.
-async fn again(state: &AppState, path: &str, headers: http::HeaderMap, extensions: http::Extensions, flash: FormFlash) -> Response {
-    let mut request = Request::get(path).body(axum::body::Body::empty()).unwrap_or_default();
+async fn again(
+    state: &AppState,
+    path: &str,
+    headers: http::HeaderMap,
+    extensions: http::Extensions,
+    flash: FormFlash,
+) -> Response {
+    let mut request = Request::get(path)
+        .body(axum::body::Body::empty())
+        .unwrap_or_default();
     *request.headers_mut() = headers;
     *request.extensions_mut() = extensions;
-    site::render(state, request, FormFlash { key: crate::ids::new_id().to_string(), ..flash }).await
+    site::render(
+        state,
+        request,
+        FormFlash {
+            key: crate::ids::new_id().to_string(),
+            ..flash
+        },
+    )
+    .await
 }
 
 /// Draws the page at `path` again with the problem; or answers an error of ours.
-async fn failed(state: &AppState, path: &str, parts: http::request::Parts, values: Values, error: Error) -> Response {
+async fn failed(
+    state: &AppState,
+    path: &str,
+    parts: http::request::Parts,
+    values: Values,
+    error: Error,
+) -> Response {
     let problem = error.into_problem();
-    again(state, path, parts.headers, parts.extensions, FormFlash { values, problem: Some(problem), ..FormFlash::default() }).await
+    again(
+        state,
+        path,
+        parts.headers,
+        parts.extensions,
+        FormFlash {
+            values,
+            problem: Some(problem),
+            ..FormFlash::default()
+        },
+    )
+    .await
 }
 
 async fn read(request: Request) -> Result<(http::request::Parts, Values), Error> {
@@ -56,32 +93,62 @@ async fn read(request: Request) -> Result<(http::request::Parts, Values), Error>
     Ok((parts, values))
 }
 
-async fn request(Signed(actor): Signed, State(state): State<AppState>, Path(service_type): Path<String>, request: Request) -> Result<Response, Error> {
+async fn request(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Path(service_type): Path<String>,
+    request: Request,
+) -> Result<Response, Error> {
     let (parts, values) = read(request).await?;
     let path = format!("/request/{service_type}");
     let done = async {
         let entry = db::catalog::find_current(&state.ops.pool, &service_type).await?;
         let entry = entry.ok_or_else(|| Problem::not_found("catalog entry"))?;
         let ask = typed(&service_type, &entry.entry.parameters, &values)?;
-        let key = values.get("key").map(String::as_str).filter(|k| (1..=255).contains(&k.len()));
+        let key = values
+            .get("key")
+            .map(String::as_str)
+            .filter(|k| (1..=255).contains(&k.len()));
         ops::request_instance(&state.ops, &actor, ask, key).await
     };
     match done.await {
-        Ok((instance, _)) => Ok(Redirect::to(&format!("/services/{}", instance.id)).into_response()),
+        Ok((instance, _)) => {
+            Ok(Redirect::to(&format!("/services/{}", instance.id)).into_response())
+        }
         Err(error) => Ok(failed(&state, &path, parts, values, error).await),
     }
 }
 
 /// The posted text, typed by the schema.
-fn typed(service_type: &str, schema: &serde_json::Value, values: &Values) -> Result<RequestInstance, Problem> {
-    let text = |name: &str| values.get(name).map(|v| v.trim().to_owned()).unwrap_or_default();
-    let posted = values.iter().filter_map(|(name, v)| Some((name.strip_prefix("p.")?.to_owned(), v.clone()))).collect();
+fn typed(
+    service_type: &str,
+    schema: &serde_json::Value,
+    values: &Values,
+) -> Result<RequestInstance, Problem> {
+    let text = |name: &str| {
+        values
+            .get(name)
+            .map(|v| v.trim().to_owned())
+            .unwrap_or_default()
+    };
+    let posted = values
+        .iter()
+        .filter_map(|(name, v)| Some((name.strip_prefix("p.")?.to_owned(), v.clone())))
+        .collect();
     let days = text("ttl_days");
     let ttl_seconds = match days.as_str() {
         "" => None,
-        days => Some(days.parse::<i64>().ok().and_then(|d| d.checked_mul(86_400)).ok_or_else(|| {
-            Problem::invalid(vec![FieldError { pointer: "/ttl_seconds".into(), detail: "must be a whole number of days".into() }])
-        })?),
+        days => Some(
+            days.parse::<i64>()
+                .ok()
+                .and_then(|d| d.checked_mul(86_400))
+                .ok_or_else(|| {
+                    Problem::invalid(vec![FieldError {
+                        pointer: "/ttl_seconds".into(),
+                        detail: "must be a whole number of days".into(),
+                    }])
+                })?,
+        ),
     };
     Ok(RequestInstance {
         team: text("team"),
@@ -92,49 +159,94 @@ fn typed(service_type: &str, schema: &serde_json::Value, values: &Values) -> Res
     })
 }
 
-async fn delete(Signed(actor): Signed, State(state): State<AppState>, Path(id): Path<Uuid>, request: Request) -> Result<Response, Error> {
+async fn delete(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Path(id): Path<Uuid>,
+    request: Request,
+) -> Result<Response, Error> {
     let (parts, values) = read(request).await?;
     let when = Precondition {
         version: values.get("version").and_then(|v| v.parse().ok()),
-        confirm: Some(values.get("confirm").map(|v| v.trim().to_owned()).unwrap_or_default()),
+        confirm: Some(
+            values
+                .get("confirm")
+                .map(|v| v.trim().to_owned())
+                .unwrap_or_default(),
+        ),
         required: true,
     };
     match ops::delete_instance(&state.ops, &actor, id, when).await {
         Ok(_) => Ok(Redirect::to(&format!("/services/{id}")).into_response()),
-        Err(error) => Ok(failed(&state, &format!("/services/{id}/delete"), parts, values, error).await),
+        Err(error) => Ok(failed(
+            &state,
+            &format!("/services/{id}/delete"),
+            parts,
+            values,
+            error,
+        )
+        .await),
     }
 }
 
-async fn reveal(Signed(actor): Signed, State(state): State<AppState>, Path(id): Path<Uuid>, request: Request) -> Result<Response, Error> {
+async fn reveal(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Path(id): Path<Uuid>,
+    request: Request,
+) -> Result<Response, Error> {
     let (parts, _) = read(request).await?;
     let path = format!("/services/{id}");
     match ops::reveal(&state.ops, &actor, id, true).await {
         Ok(connection) => {
-            let flash = FormFlash { revealed: Some(connection), ..FormFlash::default() };
+            let flash = FormFlash {
+                revealed: Some(connection),
+                ..FormFlash::default()
+            };
             Ok(again(&state, &path, parts.headers, parts.extensions, flash).await)
         }
         Err(error) => Ok(failed(&state, &path, parts, Values::new(), error).await),
     }
 }
 
-async fn retry(Signed(actor): Signed, State(state): State<AppState>, Path(id): Path<Uuid>, request: Request) -> Result<Response, Error> {
+async fn retry(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Path(id): Path<Uuid>,
+    request: Request,
+) -> Result<Response, Error> {
     let done = ops::retry_instance(&state.ops, &actor, id).await;
     after(&state, id, request, done).await
 }
 
-async fn upgrade(Signed(actor): Signed, State(state): State<AppState>, Path(id): Path<Uuid>, request: Request) -> Result<Response, Error> {
+async fn upgrade(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Path(id): Path<Uuid>,
+    request: Request,
+) -> Result<Response, Error> {
     let done = ops::upgrade_instance(&state.ops, &actor, id).await;
     after(&state, id, request, done).await
 }
 
-async fn cancel(Signed(actor): Signed, State(state): State<AppState>, Path(id): Path<Uuid>, request: Request) -> Result<Response, Error> {
+async fn cancel(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Path(id): Path<Uuid>,
+    request: Request,
+) -> Result<Response, Error> {
     match ops::cancel_task(&state.ops, &actor, id).await {
         Ok(task) => after(&state, task.instance_id.0, request, Ok(task)).await,
         Err(error) => Err(error),
     }
 }
 
-async fn after<T>(state: &AppState, id: Uuid, request: Request, done: Result<T, Error>) -> Result<Response, Error> {
+async fn after<T>(
+    state: &AppState,
+    id: Uuid,
+    request: Request,
+    done: Result<T, Error>,
+) -> Result<Response, Error> {
     let path = format!("/services/{id}");
     match done {
         Ok(_) => Ok(Redirect::to(&path).into_response()),

@@ -12,7 +12,9 @@ use svcforge_app::domain::Problem;
 
 /// Both routes.
 pub fn routes() -> Router<AppState> {
-    Router::new().route("/livez", get(async || "ok\n")).route("/readyz", get(ready))
+    Router::new()
+        .route("/livez", get(async || "ok\n"))
+        .route("/readyz", get(ready))
 }
 
 async fn ready(State(state): State<AppState>) -> Response {

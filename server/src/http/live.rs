@@ -39,13 +39,21 @@ pub struct Live {
 impl Default for Live {
     fn default() -> Self {
         let boot = crate::ids::new_id().simple().to_string()[20..].to_owned();
-        Self { boot, ring: Arc::default(), tx: broadcast::channel(512).0 }
+        Self {
+            boot,
+            ring: Arc::default(),
+            tx: broadcast::channel(512).0,
+        }
     }
 }
 
 impl Live {
     /// Feeds the ring from what the listener hears, until told to stop.
-    pub async fn feed(self, mut heard: broadcast::Receiver<Option<String>>, stop: CancellationToken) {
+    pub async fn feed(
+        self,
+        mut heard: broadcast::Receiver<Option<String>>,
+        stop: CancellationToken,
+    ) {
         loop {
             let message = tokio::select! {
                 () = stop.cancelled() => return,
@@ -64,9 +72,16 @@ impl Live {
 
     /// Adds a change and tells the listeners.
     pub fn push(&self, topic: &str, id: &str) {
-        let mut ring = self.ring.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut ring = self
+            .ring
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         ring.next += 1;
-        let change = Change { n: ring.next, topic: topic.into(), id: id.into() };
+        let change = Change {
+            n: ring.next,
+            topic: topic.into(),
+            id: id.into(),
+        };
         ring.changes.push_back(change.clone());
         if ring.changes.len() > RING {
             ring.changes.pop_front();
@@ -77,15 +92,24 @@ impl Live {
 
     /// The changes after `last` (an id as streams send it), and what comes next. `None` when it cannot be resumed from there.
     pub fn resume(&self, last: Option<&str>) -> (Option<Vec<Change>>, broadcast::Receiver<Change>) {
-        let ring = self.ring.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let ring = self
+            .ring
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let rx = self.tx.subscribe();
-        let Some(last) = last else { return (Some(vec![]), rx) };
-        let n = last.strip_prefix(&self.boot).and_then(|rest| rest.strip_prefix('-')).and_then(|n| n.parse::<u64>().ok());
+        let Some(last) = last else {
+            return (Some(vec![]), rx);
+        };
+        let n = last
+            .strip_prefix(&self.boot)
+            .and_then(|rest| rest.strip_prefix('-'))
+            .and_then(|n| n.parse::<u64>().ok());
         let oldest = ring.changes.front().map_or(ring.next + 1, |c| c.n);
         match n {
-            Some(n) if n <= ring.next && n + 1 >= oldest => {
-                (Some(ring.changes.iter().filter(|c| c.n > n).cloned().collect()), rx)
-            }
+            Some(n) if n <= ring.next && n + 1 >= oldest => (
+                Some(ring.changes.iter().filter(|c| c.n > n).cloned().collect()),
+                rx,
+            ),
             _ => (None, rx),
         }
     }
@@ -102,9 +126,22 @@ mod tests {
         live.push("task", "b");
         let first = format!("{}-1", live.boot);
         let (missed, _) = live.resume(Some(&first));
-        assert_eq!(missed.expect("resumable").iter().map(|c| c.id.as_str()).collect::<Vec<_>>(), ["b"]);
+        assert_eq!(
+            missed
+                .expect("resumable")
+                .iter()
+                .map(|c| c.id.as_str())
+                .collect::<Vec<_>>(),
+            ["b"]
+        );
         assert_eq!(live.resume(None).0, Some(vec![]));
-        for unknown in ["", "x-1", "junk", &format!("{}-99", live.boot), &format!("{}-x", live.boot)] {
+        for unknown in [
+            "",
+            "x-1",
+            "junk",
+            &format!("{}-99", live.boot),
+            &format!("{}-x", live.boot),
+        ] {
             assert_eq!(live.resume(Some(unknown)).0, None, "{unknown:?}");
         }
         for _ in 0..RING {

@@ -72,13 +72,21 @@ pub fn router(state: AppState) -> Router {
     let (api, openapi) = v1::router();
     let openapi = Arc::new(openapi);
     Router::new()
-        .nest("/api/v1", api.merge(v1::openapi(openapi.clone())).fallback(problem::no_route).method_not_allowed_fallback(problem::no_method))
+        .nest(
+            "/api/v1",
+            api.merge(v1::openapi(openapi.clone()))
+                .fallback(problem::no_route)
+                .method_not_allowed_fallback(problem::no_method),
+        )
         .merge(v1::openapi(openapi))
         .merge(signin::routes())
         .merge(forms::routes())
         .merge(site::routes(&state))
         // From the inside out.
-        .layer(middleware::from_fn_with_state(state.clone(), cross_site::layer))
+        .layer(middleware::from_fn_with_state(
+            state.clone(),
+            cross_site::layer,
+        ))
         .layer(sessions)
         .merge(health::routes())
         .with_state(state)

@@ -17,7 +17,10 @@ pub fn response(mut problem: Problem) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/problem+json"),
+    );
     if let Some(seconds) = problem.retry_after {
         headers.insert(header::RETRY_AFTER, seconds.into());
     }
@@ -40,7 +43,12 @@ pub async fn no_route() -> Response {
 
 /// The path exists, but not with this method.
 pub async fn no_method() -> Response {
-    response(Problem::new(405, "method-not-allowed", "Not with this method", "The path exists, but not with this method."))
+    response(Problem::new(
+        405,
+        "method-not-allowed",
+        "Not with this method",
+        "The path exists, but not with this method.",
+    ))
 }
 
 /// A panic is a bug of ours: logged with its words, answered without.

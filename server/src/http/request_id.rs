@@ -20,7 +20,9 @@ pub fn current() -> Option<String> {
 
 /// The W3C trace context the request came with, if any.
 pub fn traceparent() -> Option<String> {
-    IDS.try_with(|ids| ids.borrow().traceparent.clone()).ok().flatten()
+    IDS.try_with(|ids| ids.borrow().traceparent.clone())
+        .ok()
+        .flatten()
 }
 
 /// Gives every request an id and every answer its header.
@@ -32,7 +34,10 @@ pub async fn layer(request: Request, next: Next) -> Response {
         .and_then(|v| v.to_str().ok())
         .filter(|v| v.len() == 55 && v.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-'))
         .map(str::to_owned);
-    let ids = Ids { request: id.clone(), traceparent };
+    let ids = Ids {
+        request: id.clone(),
+        traceparent,
+    };
     let mut response = IDS.scope(RefCell::new(ids), next.run(request)).await;
     if let Ok(value) = id.parse() {
         response.headers_mut().insert("x-request-id", value);

@@ -22,7 +22,10 @@ pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToke
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let graceful = GracefulShutdown::new();
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_DEADLINE);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_DEADLINE);
     builder.http2().timer(TokioTimer::new());
     loop {
         let accepted = tokio::select! {
@@ -39,7 +42,9 @@ pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToke
         };
         let _ = stream.set_nodelay(true);
         let service = TowerToHyperService::new(router.clone());
-        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+        let connection = builder
+            .serve_connection(TokioIo::new(stream), service)
+            .into_owned();
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
             let _ = connection.await;

@@ -35,22 +35,34 @@ pub fn routes() -> Router<AppState> {
 
 /// The page for people without a session.
 pub fn page(token: Option<&str>, message: &str) -> Response {
-    let html = SignInPage { token, message }.render().unwrap_or_else(|_| message.to_owned());
+    let html = SignInPage { token, message }
+        .render()
+        .unwrap_or_else(|_| message.to_owned());
     let mut response = Html(html).into_response();
     let csp = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
-    response.headers_mut().insert(http::header::CONTENT_SECURITY_POLICY, http::HeaderValue::from_static(csp));
+    response.headers_mut().insert(
+        http::header::CONTENT_SECURITY_POLICY,
+        http::HeaderValue::from_static(csp),
+    );
     response
 }
 
 async fn plain() -> Response {
-    page(None, "Open the sign-in link that `svcforge up` printed. Each link works once; a new `up` prints a new one.")
+    page(
+        None,
+        "Open the sign-in link that `svcforge up` printed. Each link works once; a new `up` prints a new one.",
+    )
 }
 
 async fn show(Path(token): Path<String>) -> Response {
     page(Some(&token), "")
 }
 
-async fn sign_in(State(state): State<AppState>, session: Session, Path(token): Path<String>) -> Response {
+async fn sign_in(
+    State(state): State<AppState>,
+    session: Session,
+    Path(token): Path<String>,
+) -> Response {
     match try_sign_in(&state, &session, &token).await {
         Ok(()) => Redirect::to("/services").into_response(),
         Err(Error::Problem(p)) => {
@@ -63,14 +75,24 @@ async fn sign_in(State(state): State<AppState>, session: Session, Path(token): P
 }
 
 async fn try_sign_in(state: &AppState, session: &Session, token: &str) -> Result<(), Error> {
-    let user = db::user::use_link(&state.ops.pool, &hash(token)).await?.ok_or_else(|| {
-        Problem::unauthorized("This link has been used or has expired. Run `svcforge up` again for a new one.")
-    })?;
+    let user = db::user::use_link(&state.ops.pool, &hash(token))
+        .await?
+        .ok_or_else(|| {
+            Problem::unauthorized(
+                "This link has been used or has expired. Run `svcforge up` again for a new one.",
+            )
+        })?;
     let failed = |e: tower_sessions::session::Error| Error::Internal(e.into());
     // A new id: what was planted in a browser before the sign-in is worth nothing after it.
     session.flush().await.map_err(failed)?;
-    session.insert(db::session::USER, user).await.map_err(failed)?;
-    session.insert(SIGNED_IN_AT, crate::clock::now().as_second()).await.map_err(failed)?;
+    session
+        .insert(db::session::USER, user)
+        .await
+        .map_err(failed)?;
+    session
+        .insert(SIGNED_IN_AT, crate::clock::now().as_second())
+        .await
+        .map_err(failed)?;
     session.cycle_id().await.map_err(failed)?;
     Ok(())
 }

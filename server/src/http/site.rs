@@ -12,7 +12,9 @@ use axum::{
 };
 use http::{HeaderMap, HeaderValue, header};
 use leptos::prelude::provide_context;
-use leptos_axum::{generate_route_list, handle_server_fns_with_context, render_app_async_with_context};
+use leptos_axum::{
+    generate_route_list, handle_server_fns_with_context, render_app_async_with_context,
+};
 use std::sync::Arc;
 use svcforge_app::{App, pages::FormFlash, port::PortalContext, shell};
 use tower_http::services::ServeDir;
@@ -34,30 +36,54 @@ pub fn routes(state: &AppState) -> Router<AppState> {
 
 /// The bundle, styles and icons. Their names do not change with their content, so browsers must ask, which an ETag makes cheap.
 fn files(info: &Info) -> Router<AppState> {
-    let folder = |name: &str| ServeDir::new(info.site.join(name)).append_index_html_on_directories(false);
+    let folder =
+        |name: &str| ServeDir::new(info.site.join(name)).append_index_html_on_directories(false);
     Router::new()
         .nest_service("/pkg", folder("pkg"))
         .nest_service("/style", folder("style"))
         .nest_service("/icons", folder("icons"))
-        .route_service("/start.js", tower_http::services::ServeFile::new(info.site.join("start.js")))
+        .route_service(
+            "/start.js",
+            tower_http::services::ServeFile::new(info.site.join("start.js")),
+        )
         .layer(middleware::from_fn(revalidate))
 }
 
 async fn revalidate(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+        .headers_mut()
+        .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     response
 }
 
 /// Who asks, as the pages' door. A page without one shows the way to sign in.
-async fn door(state: &AppState, headers: &HeaderMap, session: Option<Session>) -> Option<PortalContext> {
-    let actor = extract::actor(&state.ops.pool, headers, session).await.ok()?;
-    Some(PortalContext(Arc::new(Door { actor, ops: state.ops.clone(), info: state.info.clone() })))
+async fn door(
+    state: &AppState,
+    headers: &HeaderMap,
+    session: Option<Session>,
+) -> Option<PortalContext> {
+    let actor = extract::actor(&state.ops.pool, headers, session)
+        .await
+        .ok()?;
+    Some(PortalContext(Arc::new(Door {
+        actor,
+        ops: state.ops.clone(),
+        info: state.info.clone(),
+    })))
 }
 
 /// Renders a page; people without a session are sent to sign in.
 async fn page(State(state): State<AppState>, request: Request) -> Response {
-    render(&state, request, FormFlash { key: crate::ids::new_id().to_string(), ..FormFlash::default() }).await
+    render(
+        &state,
+        request,
+        FormFlash {
+            key: crate::ids::new_id().to_string(),
+            ..FormFlash::default()
+        },
+    )
+    .await
 }
 
 /// Renders the page at the request's path, with what a form came back with.
@@ -72,7 +98,8 @@ pub async fn render(state: &AppState, request: Request, flash: FormFlash) -> Res
         provide_context(door.clone());
         provide_context(flash.clone());
     };
-    let mut response = render_app_async_with_context(context, shell)(Request::from_parts(parts, body)).await;
+    let mut response =
+        render_app_async_with_context(context, shell)(Request::from_parts(parts, body)).await;
     if let Some(status) = status.and_then(|s| http::StatusCode::from_u16(s).ok()) {
         *response.status_mut() = status;
     }
@@ -89,5 +116,7 @@ async fn server_fn(State(state): State<AppState>, request: Request<Body>) -> Res
             provide_context(door.clone());
         }
     };
-    handle_server_fns_with_context(context, request).await.into_response()
+    handle_server_fns_with_context(context, request)
+        .await
+        .into_response()
 }

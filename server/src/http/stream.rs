@@ -1,10 +1,16 @@
 //! `/api/v1/stream`: server-sent events of ids and kinds. What one may not see is not told.
 
 use super::{AppState, extract::Signed, live::Change};
-use crate::{authz::{Action, Actor, Scope, allows}, db};
+use crate::{
+    authz::{Action, Actor, Scope, allows},
+    db,
+};
 use axum::{
     extract::State,
-    response::{IntoResponse, Response, Sse, sse::{Event, KeepAlive}},
+    response::{
+        IntoResponse, Response, Sse,
+        sse::{Event, KeepAlive},
+    },
 };
 use http::HeaderMap;
 use std::{convert::Infallible, time::Duration};
@@ -13,7 +19,11 @@ use tokio::sync::broadcast::error::RecvError;
 
 /// The stream.
 #[utoipa::path(get, path = "/stream", tag = "live", responses((status = 200, description = "text/event-stream of `changed` {topic,id} and `reset`")))]
-pub async fn stream(Signed(actor): Signed, State(state): State<AppState>, headers: HeaderMap) -> Response {
+pub async fn stream(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    headers: HeaderMap,
+) -> Response {
     let last = headers.get("last-event-id").and_then(|v| v.to_str().ok());
     let (missed, mut rx) = state.live.resume(last);
     let events = async_stream::stream! {
@@ -38,8 +48,12 @@ pub async fn stream(Signed(actor): Signed, State(state): State<AppState>, header
             }
         }
     };
-    let mut response = Sse::new(events).keep_alive(KeepAlive::new().interval(Duration::from_secs(15))).into_response();
-    response.headers_mut().insert("x-accel-buffering", http::HeaderValue::from_static("no"));
+    let mut response = Sse::new(events)
+        .keep_alive(KeepAlive::new().interval(Duration::from_secs(15)))
+        .into_response();
+    response
+        .headers_mut()
+        .insert("x-accel-buffering", http::HeaderValue::from_static("no"));
     response
 }
 
@@ -59,7 +73,9 @@ async fn visible(state: &AppState, actor: &Actor, change: &Change) -> bool {
     if actor.admin {
         return true;
     }
-    let Ok(id) = change.id.parse() else { return change.topic == "catalog" };
+    let Ok(id) = change.id.parse() else {
+        return change.topic == "catalog";
+    };
     let team = match change.topic.as_str() {
         "instance" => db::instance::find_team(&state.ops.pool, id).await,
         "task" => db::task::find_team(&state.ops.pool, id).await,

@@ -3,7 +3,11 @@
 use super::Ops;
 use crate::{
     authz::{Action, Actor},
-    db::{self, event::NewEvent, queue::{NewTask, Priority}},
+    db::{
+        self,
+        event::NewEvent,
+        queue::{NewTask, Priority},
+    },
     error::Error,
 };
 use jiff::Timestamp;
@@ -29,7 +33,9 @@ pub struct Change {
 /// Tells a null from a field left out.
 mod present {
     use serde::{Deserialize, Deserializer};
-    pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<Option<Option<T>>, D::Error> {
+    pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        d: D,
+    ) -> Result<Option<Option<T>>, D::Error> {
         Option::deserialize(d).map(Some)
     }
 }
@@ -38,12 +44,26 @@ mod present {
 ///
 /// # Errors
 /// 404; 412 when stale; 409 while it is not ready or failed; 422 with every wrong field.
-pub async fn change_instance(ops: &Ops, actor: &Actor, id: Uuid, version: i64, change: Change) -> Result<Instance, Error> {
+pub async fn change_instance(
+    ops: &Ops,
+    actor: &Actor,
+    id: Uuid,
+    version: i64,
+    change: Change,
+) -> Result<Instance, Error> {
     ops.require_on(actor, Action::ChangeInstance, id).await?;
     let mut tx = ops.pool.begin().await?;
-    let found = db::instance::lock(&mut tx, id).await?.ok_or_else(|| Problem::not_found("instance"))?;
+    let found = db::instance::lock(&mut tx, id)
+        .await?
+        .ok_or_else(|| Problem::not_found("instance"))?;
     if found.version != version {
-        return Err(Problem::new(412, "stale", "It changed meanwhile", "It is not what you looked at any more. Look again, then repeat.").into());
+        return Err(Problem::new(
+            412,
+            "stale",
+            "It changed meanwhile",
+            "It is not what you looked at any more. Look again, then repeat.",
+        )
+        .into());
     }
     let (revision, _) = db::catalog::load(&ops.pool, found.entry_revision_id).await?;
     if let Some(at) = change.expires_at {
@@ -51,26 +71,69 @@ pub async fn change_instance(ops: &Ops, actor: &Actor, id: Uuid, version: i64, c
         let max = revision.entry.ttl.max;
         let latest = max.map(|s| now + jiff::SignedDuration::from_secs(s.0));
         match (at, latest) {
-            (Some(at), _) if at <= now => return Err(Problem::field("/expires_at", "lies in the past; delete the service instead").into()),
-            (Some(at), Some(latest)) if at > latest => return Err(Problem::field("/expires_at", format!("must be at most {latest}")).into()),
-            (None, Some(latest)) => return Err(Problem::field("/expires_at", format!("is required by the catalog, at most {latest}")).into()),
+            (Some(at), _) if at <= now => {
+                return Err(Problem::field(
+                    "/expires_at",
+                    "lies in the past; delete the service instead",
+                )
+                .into());
+            }
+            (Some(at), Some(latest)) if at > latest => {
+                return Err(
+                    Problem::field("/expires_at", format!("must be at most {latest}")).into(),
+                );
+            }
+            (None, Some(latest)) => {
+                return Err(Problem::field(
+                    "/expires_at",
+                    format!("is required by the catalog, at most {latest}"),
+                )
+                .into());
+            }
             _ => {}
         }
-        if matches!(found.state, InstanceState::Deleting | InstanceState::Deleted) {
+        if matches!(
+            found.state,
+            InstanceState::Deleting | InstanceState::Deleted
+        ) {
             return Err(Problem::conflict(format!("It is {}.", found.state)).into());
         }
         db::instance::set_expiry(&mut tx, id, at).await?;
-        let message = at.map_or("It no longer expires".into(), |at| format!("It now expires at {at}"));
-        let event = NewEvent { instance_id: id, kind: "instance.expiry", actor: &actor.name, message: &message, task_id: None };
+        let message = at.map_or("It no longer expires".into(), |at| {
+            format!("It now expires at {at}")
+        });
+        let event = NewEvent {
+            instance_id: id,
+            kind: "instance.expiry",
+            actor: &actor.name,
+            message: &message,
+            task_id: None,
+        };
         db::event::insert(&mut tx, event).await?;
     }
     if let Some(given) = &change.parameters {
-        let full = parameters::check(&revision.entry.parameters, given).map_err(Problem::invalid)?;
+        let full =
+            parameters::check(&revision.entry.parameters, given).map_err(Problem::invalid)?;
         let payload = json!({"entry_revision": found.entry_revision_id, "parameters": full});
-        enqueue_upgrade(&mut tx, actor, &found, payload, "parameters changed by a person").await?;
+        enqueue_upgrade(
+            &mut tx,
+            actor,
+            &found,
+            payload,
+            "parameters changed by a person",
+        )
+        .await?;
     }
-    let detail = json!({"parameters": change.parameters.is_some(), "expires_at": change.expires_at});
-    db::audit::insert(&mut tx, actor, "instance.change", ("instance", &id.to_string()), &detail).await?;
+    let detail =
+        json!({"parameters": change.parameters.is_some(), "expires_at": change.expires_at});
+    db::audit::insert(
+        &mut tx,
+        actor,
+        "instance.change",
+        ("instance", &id.to_string()),
+        &detail,
+    )
+    .await?;
     tx.commit().await?;
     ops.shown(id).await
 }
@@ -84,22 +147,40 @@ pub async fn upgrade_instance(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task
     ops.require_on(actor, Action::ChangeInstance, id).await?;
     let work = db::instance::load_work(&ops.pool, id).await?;
     let mut tx = ops.pool.begin().await?;
-    let found = db::instance::lock(&mut tx, id).await?.ok_or_else(|| Problem::not_found("instance"))?;
+    let found = db::instance::lock(&mut tx, id)
+        .await?
+        .ok_or_else(|| Problem::not_found("instance"))?;
     let target = db::catalog::find_current(&ops.pool, &work.service_type)
         .await?
         .ok_or_else(|| Problem::conflict(format!("{} has left the catalog.", work.service_type)))?;
     if target.id == found.entry_revision_id && found.state != InstanceState::Failed {
-        return Err(Problem::conflict(format!("It runs {} already.", target.entry.chart_version)).into());
+        return Err(
+            Problem::conflict(format!("It runs {} already.", target.entry.chart_version)).into(),
+        );
     }
-    let full = parameters::check(&target.entry.parameters, &work.parameters).map_err(Problem::invalid)?;
+    let full =
+        parameters::check(&target.entry.parameters, &work.parameters).map_err(Problem::invalid)?;
     let payload = json!({"entry_revision": target.id, "parameters": full});
-    let reason = format!("upgrade to {} asked by a person", target.entry.chart_version);
+    let reason = format!(
+        "upgrade to {} asked by a person",
+        target.entry.chart_version
+    );
     let task = enqueue_upgrade(&mut tx, actor, &found, payload, &reason).await?;
     let detail = json!({"to": target.entry.chart_version});
-    db::audit::insert(&mut tx, actor, "instance.upgrade", ("instance", &id.to_string()), &detail).await?;
+    db::audit::insert(
+        &mut tx,
+        actor,
+        "instance.upgrade",
+        ("instance", &id.to_string()),
+        &detail,
+    )
+    .await?;
     tx.commit().await?;
     ops.shown(id).await?;
-    let filter = db::task::Filter { id: Some(task), ..Default::default() };
+    let filter = db::task::Filter {
+        id: Some(task),
+        ..Default::default()
+    };
     let task = db::task::list(&ops.pool, &filter, 1).await?.pop();
     Ok(task.ok_or_else(|| Problem::not_found("task"))?)
 }
@@ -111,8 +192,13 @@ async fn enqueue_upgrade(
     payload: Value,
     reason: &str,
 ) -> Result<Uuid, Error> {
-    if !matches!(found.state, InstanceState::Ready | InstanceState::Failed | InstanceState::Upgrading) {
-        return Err(Problem::conflict(format!("It is {}; wait until it is ready.", found.state)).into());
+    if !matches!(
+        found.state,
+        InstanceState::Ready | InstanceState::Failed | InstanceState::Upgrading
+    ) {
+        return Err(
+            Problem::conflict(format!("It is {}; wait until it is ready.", found.state)).into(),
+        );
     }
     let task = NewTask {
         kind: TaskKind::Upgrade.as_str(),
@@ -127,7 +213,13 @@ async fn enqueue_upgrade(
     };
     let task = db::queue::enqueue(tx, task).await?;
     let message = format!("{}: {reason}", actor.name);
-    let event = NewEvent { instance_id: found.id, kind: "instance.change", actor: &actor.name, message: &message, task_id: Some(task.id) };
+    let event = NewEvent {
+        instance_id: found.id,
+        kind: "instance.change",
+        actor: &actor.name,
+        message: &message,
+        task_id: Some(task.id),
+    };
     db::event::insert(tx, event).await?;
     Ok(task.id)
 }

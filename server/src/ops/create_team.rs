@@ -33,19 +33,37 @@ pub async fn create_team(ops: &Ops, actor: &Actor, ask: CreateTeam) -> Result<Te
     }
     let id = ids::new_id();
     let mut tx = ops.pool.begin().await?;
-    db::team::insert(&mut tx, id, &ask.slug, ask.title.trim(), &name::team_namespace(&ask.slug)).await.map_err(|error| {
-        match constraint(&error) {
-            Some("team_slug_key" | "team_namespace_key") => {
-                let mut taken = Problem::field("/slug", format!("{:?} is taken", ask.slug));
-                taken.status = 409;
-                taken.into()
-            }
-            _ => Error::from(error),
+    db::team::insert(
+        &mut tx,
+        id,
+        &ask.slug,
+        ask.title.trim(),
+        &name::team_namespace(&ask.slug),
+    )
+    .await
+    .map_err(|error| match constraint(&error) {
+        Some("team_slug_key" | "team_namespace_key") => {
+            let mut taken = Problem::field("/slug", format!("{:?} is taken", ask.slug));
+            taken.status = 409;
+            taken.into()
         }
+        _ => Error::from(error),
     })?;
     db::team::set_role(&mut tx, id, actor.user.0, Role::Owner).await?;
-    db::audit::insert(&mut tx, actor, "team.create", ("team", &id.to_string()), &json!({"slug": ask.slug})).await?;
+    db::audit::insert(
+        &mut tx,
+        actor,
+        "team.create",
+        ("team", &id.to_string()),
+        &json!({"slug": ask.slug}),
+    )
+    .await?;
     tx.commit().await?;
     ops.changes.changed("team", id);
-    Ok(Team { id: TeamId(id), slug: ask.slug, title: ask.title.trim().into(), role: Some(Role::Owner) })
+    Ok(Team {
+        id: TeamId(id),
+        slug: ask.slug,
+        title: ask.title.trim().into(),
+        role: Some(Role::Owner),
+    })
 }

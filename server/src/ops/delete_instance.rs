@@ -4,7 +4,11 @@
 use super::Ops;
 use crate::{
     authz::{Action, Actor},
-    db::{self, event::NewEvent, queue::{NewTask, Priority}},
+    db::{
+        self,
+        event::NewEvent,
+        queue::{NewTask, Priority},
+    },
     error::Error,
 };
 use serde_json::json;
@@ -26,23 +30,34 @@ pub struct Precondition {
 ///
 /// # Errors
 /// 404; 428 without a required precondition; 412 when stale; 422 when the typed name differs; 409 when it is gone already.
-pub async fn delete_instance(ops: &Ops, actor: &Actor, id: Uuid, when: Precondition) -> Result<Instance, Error> {
+pub async fn delete_instance(
+    ops: &Ops,
+    actor: &Actor,
+    id: Uuid,
+    when: Precondition,
+) -> Result<Instance, Error> {
     ops.require_on(actor, Action::DeleteInstance, id).await?;
     let mut tx = ops.pool.begin().await?;
-    let found = db::instance::lock(&mut tx, id).await?.ok_or_else(|| Problem::not_found("instance"))?;
+    let found = db::instance::lock(&mut tx, id)
+        .await?
+        .ok_or_else(|| Problem::not_found("instance"))?;
     check(&when, &found.name, found.version)?;
     if found.state == InstanceState::Deleting {
         drop(tx);
         return super::find_instance(&ops.pool, id).await;
     }
-    if !db::instance::move_state(&mut tx, id, found.state, InstanceState::Deleting, None).await.map_err(|e| gone(found.state, e))? {
+    if !db::instance::move_state(&mut tx, id, found.state, InstanceState::Deleting, None)
+        .await
+        .map_err(|e| gone(found.state, e))?
+    {
         return Err(Problem::conflict("It changed meanwhile. Look again.").into());
     }
     let why = format!("{} removed it", actor.name);
     db::queue::overtake(&mut tx, id, TaskKind::Deprovision.as_str(), &why).await?;
     let (revision, _) = db::catalog::load(&ops.pool, found.entry_revision_id).await?;
     let grace = revision.entry.delete_grace.0;
-    let run_after = (grace > 0).then(|| crate::clock::now() + jiff::SignedDuration::from_secs(grace));
+    let run_after =
+        (grace > 0).then(|| crate::clock::now() + jiff::SignedDuration::from_secs(grace));
     let task = NewTask {
         kind: TaskKind::Deprovision.as_str(),
         instance_id: id,
@@ -55,9 +70,22 @@ pub async fn delete_instance(ops: &Ops, actor: &Actor, id: Uuid, when: Precondit
         requested_by: &actor.name,
     };
     let task = db::queue::enqueue(&mut tx, task).await?;
-    let event = NewEvent { instance_id: id, kind: "instance.delete", actor: &actor.name, message: &why, task_id: Some(task.id) };
+    let event = NewEvent {
+        instance_id: id,
+        kind: "instance.delete",
+        actor: &actor.name,
+        message: &why,
+        task_id: Some(task.id),
+    };
     db::event::insert(&mut tx, event).await?;
-    db::audit::insert(&mut tx, actor, "instance.delete", ("instance", &id.to_string()), &json!({"name": found.name})).await?;
+    db::audit::insert(
+        &mut tx,
+        actor,
+        "instance.delete",
+        ("instance", &id.to_string()),
+        &json!({"name": found.name}),
+    )
+    .await?;
     tx.commit().await?;
     ops.changes.changed("task", task.id);
     ops.shown(id).await
@@ -73,16 +101,32 @@ fn gone(state: InstanceState, error: sqlx::Error) -> Error {
 fn check(when: &Precondition, name: &str, version: i64) -> Result<(), Problem> {
     match when.version {
         None if when.required => {
-            return Err(Problem::new(428, "precondition-required", "Look first", "Send If-Match with the ETag you looked at."));
+            return Err(Problem::new(
+                428,
+                "precondition-required",
+                "Look first",
+                "Send If-Match with the ETag you looked at.",
+            ));
         }
         Some(seen) if seen != version => {
-            return Err(Problem::new(412, "stale", "It changed meanwhile", "It is not what you looked at any more. Look again, then repeat."));
+            return Err(Problem::new(
+                412,
+                "stale",
+                "It changed meanwhile",
+                "It is not what you looked at any more. Look again, then repeat.",
+            ));
         }
         _ => {}
     }
     match when.confirm.as_deref() {
-        None if when.required => Err(Problem::field("/confirm", "type the service's name to confirm")),
-        Some(typed) if typed != name => Err(Problem::field("/confirm", format!("is not its name; type {name} to confirm"))),
+        None if when.required => Err(Problem::field(
+            "/confirm",
+            "type the service's name to confirm",
+        )),
+        Some(typed) if typed != name => Err(Problem::field(
+            "/confirm",
+            format!("is not its name; type {name} to confirm"),
+        )),
         _ => Ok(()),
     }
 }

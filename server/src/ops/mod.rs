@@ -39,8 +39,15 @@ pub struct Ops {
 impl Ops {
     /// Refuses what the actor may not do with this instance: 404 where they may not look.
     async fn require_on(&self, actor: &Actor, action: Action, id: Uuid) -> Result<(), Error> {
-        let team = db::instance::find_team(&self.pool, id).await?.ok_or_else(|| Problem::not_found("instance"))?;
-        Ok(require(actor, action, Scope::Team(TeamId(team)), "instance")?)
+        let team = db::instance::find_team(&self.pool, id)
+            .await?
+            .ok_or_else(|| Problem::not_found("instance"))?;
+        Ok(require(
+            actor,
+            action,
+            Scope::Team(TeamId(team)),
+            "instance",
+        )?)
     }
 
     /// The instance as shown, after a change; told to everybody who looks at it.
@@ -56,7 +63,10 @@ impl Ops {
 /// # Errors
 /// 404 when there is none.
 pub async fn find_instance(pool: &PgPool, id: Uuid) -> Result<Instance, Error> {
-    let filter = db::instance::Filter { id: Some(id), ..Default::default() };
+    let filter = db::instance::Filter {
+        id: Some(id),
+        ..Default::default()
+    };
     let found = db::instance::list(pool, &filter, 1).await?.pop();
     Ok(found.ok_or_else(|| Problem::not_found("instance"))?)
 }

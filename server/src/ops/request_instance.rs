@@ -3,7 +3,12 @@
 use super::Ops;
 use crate::{
     authz::{Action, Actor, Scope, require},
-    db::{self, event::NewEvent, instance::NewInstance, queue::{NewTask, Priority}},
+    db::{
+        self,
+        event::NewEvent,
+        instance::NewInstance,
+        queue::{NewTask, Priority},
+    },
     error::{Error, constraint},
     ids,
 };
@@ -45,16 +50,32 @@ pub struct RequestInstance {
 ///
 /// # Errors
 /// 422 with every wrong field; 409 when the name is taken or the key was used for something else; 404 for a team one may not see.
-pub async fn request_instance(ops: &Ops, actor: &Actor, ask: RequestInstance, key: Option<&str>) -> Result<(Instance, bool), Error> {
+pub async fn request_instance(
+    ops: &Ops,
+    actor: &Actor,
+    ask: RequestInstance,
+    key: Option<&str>,
+) -> Result<(Instance, bool), Error> {
     let no_team = || Problem::field("/team", format!("{:?} is not a team of yours", ask.team));
-    let team = db::team::find(&ops.pool, &ask.team).await?.ok_or_else(no_team)?;
-    match require(actor, Action::RequestInstance, Scope::Team(TeamId(team.id)), "team") {
+    let team = db::team::find(&ops.pool, &ask.team)
+        .await?
+        .ok_or_else(no_team)?;
+    match require(
+        actor,
+        Action::RequestInstance,
+        Scope::Team(TeamId(team.id)),
+        "team",
+    ) {
         Err(problem) if problem.status == 404 => return Err(no_team().into()),
         other => other?,
     }
     let entry = db::catalog::find_current(&ops.pool, &ask.service_type).await?;
     let Some(entry) = entry else {
-        return Err(Problem::field("/type", format!("{:?} is not in the catalog", ask.service_type)).into());
+        return Err(Problem::field(
+            "/type",
+            format!("{:?} is not in the catalog", ask.service_type),
+        )
+        .into());
     };
     let parameters = validate(&ask, &entry.entry)?;
     let ttl = ask.ttl_seconds.or(entry.entry.ttl.default.map(|s| s.0));
@@ -67,13 +88,22 @@ pub async fn request_instance(ops: &Ops, actor: &Actor, ask: RequestInstance, ke
     };
     let mut tx = ops.pool.begin().await?;
     if let Some(key) = key {
-        let digest = Sha256::digest(serde_json::to_vec(&ask).map_err(anyhow::Error::from)?).to_vec();
-        if let Some(earlier) = db::idempotency::take(&mut tx, actor.user.0, key, &digest, id).await? {
+        let digest =
+            Sha256::digest(serde_json::to_vec(&ask).map_err(anyhow::Error::from)?).to_vec();
+        if let Some(earlier) =
+            db::idempotency::take(&mut tx, actor.user.0, key, &digest, id).await?
+        {
             drop(tx);
             if earlier.digest != digest {
-                return Err(Problem::conflict("This Idempotency-Key was used for another request. Use a new key.").into());
+                return Err(Problem::conflict(
+                    "This Idempotency-Key was used for another request. Use a new key.",
+                )
+                .into());
             }
-            return Ok((super::find_instance(&ops.pool, earlier.instance_id).await?, false));
+            return Ok((
+                super::find_instance(&ops.pool, earlier.instance_id).await?,
+                false,
+            ));
         }
     }
     let new = NewInstance {
@@ -89,10 +119,12 @@ pub async fn request_instance(ops: &Ops, actor: &Actor, ask: RequestInstance, ke
         ttl_seconds: ttl,
         created_by: &actor.name,
     };
-    db::instance::insert(&mut tx, &new).await.map_err(|error| match constraint(&error) {
-        Some("instance_name") => taken(&ask.name).into(),
-        _ => Error::from(error),
-    })?;
+    db::instance::insert(&mut tx, &new)
+        .await
+        .map_err(|error| match constraint(&error) {
+            Some("instance_name") => taken(&ask.name).into(),
+            _ => Error::from(error),
+        })?;
     let task = NewTask {
         kind: TaskKind::Provision.as_str(),
         instance_id: id,
@@ -109,36 +141,62 @@ pub async fn request_instance(ops: &Ops, actor: &Actor, ask: RequestInstance, ke
         instance_id: id,
         kind: "instance.requested",
         actor: &actor.name,
-        message: &format!("{} asked for {} {}", actor.name, entry.entry.title, entry.entry.chart_version),
+        message: &format!(
+            "{} asked for {} {}",
+            actor.name, entry.entry.title, entry.entry.chart_version
+        ),
         task_id: Some(task.id),
     };
     db::event::insert(&mut tx, event).await?;
     let detail = json!({"team": ask.team, "type": ask.service_type, "name": ask.name, "entry_revision": entry.id});
-    db::audit::insert(&mut tx, actor, "instance.request", ("instance", &id.to_string()), &detail).await?;
+    db::audit::insert(
+        &mut tx,
+        actor,
+        "instance.request",
+        ("instance", &id.to_string()),
+        &detail,
+    )
+    .await?;
     tx.commit().await?;
     Ok((ops.shown(id).await?, true))
 }
 
 fn taken(name: &str) -> Problem {
-    let mut problem = Problem::field("/name", format!("{name:?} is taken by another service of the team; choose another name"));
+    let mut problem = Problem::field(
+        "/name",
+        format!("{name:?} is taken by another service of the team; choose another name"),
+    );
     problem.status = 409;
     problem
 }
 
-fn validate(ask: &RequestInstance, entry: &crate::catalog::Entry) -> Result<Map<String, Value>, Problem> {
+fn validate(
+    ask: &RequestInstance,
+    entry: &crate::catalog::Entry,
+) -> Result<Map<String, Value>, Problem> {
     let mut errors = vec![];
     if let Err(why) = check_instance_name(&ask.name) {
-        errors.push(FieldError { pointer: "/name".into(), detail: why });
+        errors.push(FieldError {
+            pointer: "/name".into(),
+            detail: why,
+        });
     }
     if let Some(ttl) = ask.ttl_seconds {
         let max = entry.ttl.max.map_or(MAX_TTL, |s| s.0);
         if !(MIN_TTL..=max).contains(&ttl) {
-            errors.push(FieldError { pointer: "/ttl_seconds".into(), detail: format!("must be between {MIN_TTL} and {max} seconds, or left out") });
+            errors.push(FieldError {
+                pointer: "/ttl_seconds".into(),
+                detail: format!("must be between {MIN_TTL} and {max} seconds, or left out"),
+            });
         }
     }
     let parameters = parameters::check(&entry.parameters, &ask.parameters).unwrap_or_else(|more| {
         errors.extend(more);
         Map::new()
     });
-    if errors.is_empty() { Ok(parameters) } else { Err(Problem::invalid(errors)) }
+    if errors.is_empty() {
+        Ok(parameters)
+    } else {
+        Err(Problem::invalid(errors))
+    }
 }

@@ -3,7 +3,11 @@
 use super::Ops;
 use crate::{
     authz::{Action, Actor},
-    db::{self, event::NewEvent, queue::{NewTask, Priority}},
+    db::{
+        self,
+        event::NewEvent,
+        queue::{NewTask, Priority},
+    },
     error::Error,
 };
 use serde_json::json;
@@ -17,11 +21,26 @@ use uuid::Uuid;
 pub async fn retry_instance(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task, Error> {
     ops.require_on(actor, Action::ChangeInstance, id).await?;
     let mut tx = ops.pool.begin().await?;
-    let found = db::instance::lock(&mut tx, id).await?.ok_or_else(|| Problem::not_found("instance"))?;
+    let found = db::instance::lock(&mut tx, id)
+        .await?
+        .ok_or_else(|| Problem::not_found("instance"))?;
     let (kind, priority, attempts) = match found.state {
-        InstanceState::Failed => (TaskKind::Provision, Priority::Person, crate::tasks::PROVISION_ATTEMPTS),
-        InstanceState::Deleting => (TaskKind::Deprovision, Priority::Deprovision, crate::tasks::DEPROVISION_ATTEMPTS),
-        other => return Err(Problem::conflict(format!("It is {other}; only what has failed can be retried.")).into()),
+        InstanceState::Failed => (
+            TaskKind::Provision,
+            Priority::Person,
+            crate::tasks::PROVISION_ATTEMPTS,
+        ),
+        InstanceState::Deleting => (
+            TaskKind::Deprovision,
+            Priority::Deprovision,
+            crate::tasks::DEPROVISION_ATTEMPTS,
+        ),
+        other => {
+            return Err(Problem::conflict(format!(
+                "It is {other}; only what has failed can be retried."
+            ))
+            .into());
+        }
     };
     let task = NewTask {
         kind: kind.as_str(),
@@ -36,9 +55,22 @@ pub async fn retry_instance(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task, 
     };
     let task = db::queue::enqueue(&mut tx, task).await?;
     let message = format!("{} asked to try again", actor.name);
-    let event = NewEvent { instance_id: id, kind: "instance.retry", actor: &actor.name, message: &message, task_id: Some(task.id) };
+    let event = NewEvent {
+        instance_id: id,
+        kind: "instance.retry",
+        actor: &actor.name,
+        message: &message,
+        task_id: Some(task.id),
+    };
     db::event::insert(&mut tx, event).await?;
-    db::audit::insert(&mut tx, actor, "instance.retry", ("instance", &id.to_string()), &json!({})).await?;
+    db::audit::insert(
+        &mut tx,
+        actor,
+        "instance.retry",
+        ("instance", &id.to_string()),
+        &json!({}),
+    )
+    .await?;
     tx.commit().await?;
     ops.shown(id).await?;
     find_task(ops, task.id).await
@@ -50,7 +82,8 @@ pub async fn retry_instance(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task, 
 /// 404; 409 when it has ended, or when it removes an instance (undo comes with the grace time).
 pub async fn cancel_task(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task, Error> {
     let task = find_task(ops, id).await?;
-    ops.require_on(actor, Action::ChangeInstance, task.instance_id.0).await?;
+    ops.require_on(actor, Action::ChangeInstance, task.instance_id.0)
+        .await?;
     if task.kind == TaskKind::Deprovision.as_str() {
         return Err(Problem::conflict("A removal cannot be cancelled.").into());
     }
@@ -59,11 +92,31 @@ pub async fn cancel_task(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task, Err
     if !db::queue::cancel(&mut tx, task.instance_id.0, id, &why).await? {
         return Err(Problem::conflict("It has ended already.").into());
     }
-    let event = NewEvent { instance_id: task.instance_id.0, kind: "task.cancel", actor: &actor.name, message: &why, task_id: Some(id) };
+    let event = NewEvent {
+        instance_id: task.instance_id.0,
+        kind: "task.cancel",
+        actor: &actor.name,
+        message: &why,
+        task_id: Some(id),
+    };
     db::event::insert(&mut tx, event).await?;
     // A first install that never began leaves nothing to wait for: say so on the instance.
-    db::instance::move_state(&mut tx, task.instance_id.0, InstanceState::Requested, InstanceState::Failed, Some(&why)).await?;
-    db::audit::insert(&mut tx, actor, "task.cancel", ("task", &id.to_string()), &json!({})).await?;
+    db::instance::move_state(
+        &mut tx,
+        task.instance_id.0,
+        InstanceState::Requested,
+        InstanceState::Failed,
+        Some(&why),
+    )
+    .await?;
+    db::audit::insert(
+        &mut tx,
+        actor,
+        "task.cancel",
+        ("task", &id.to_string()),
+        &json!({}),
+    )
+    .await?;
     tx.commit().await?;
     ops.changes.changed("task", id);
     ops.shown(task.instance_id.0).await?;
@@ -71,7 +124,10 @@ pub async fn cancel_task(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task, Err
 }
 
 async fn find_task(ops: &Ops, id: Uuid) -> Result<Task, Error> {
-    let filter = db::task::Filter { id: Some(id), ..Default::default() };
+    let filter = db::task::Filter {
+        id: Some(id),
+        ..Default::default()
+    };
     let found = db::task::list(&ops.pool, &filter, 1).await?.pop();
     Ok(found.ok_or_else(|| Problem::not_found("task"))?)
 }

@@ -46,46 +46,83 @@ fn parse(id: &str, what: &str) -> Result<Uuid, Problem> {
 #[async_trait]
 impl Portal for Door {
     async fn site(&self) -> Result<SiteInfo, Problem> {
-        Ok(SiteInfo { me: self.me().await?, cluster_note: self.info.cluster_note.clone() })
+        Ok(SiteInfo {
+            me: self.me().await?,
+            cluster_note: self.info.cluster_note.clone(),
+        })
     }
 
     async fn me(&self) -> Result<Me, Problem> {
         let a = &self.actor;
-        Ok(Me { id: a.user, name: a.name.clone(), admin: a.admin, teams: a.teams.clone() })
+        Ok(Me {
+            id: a.user,
+            name: a.name.clone(),
+            admin: a.admin,
+            teams: a.teams.clone(),
+        })
     }
 
     async fn teams(&self) -> Result<Vec<Team>, Problem> {
-        let teams = crate::http::v1::visible_teams(&self.ops, &self.actor).await.map_err(shown)?;
-        Ok(teams.into_iter().filter(|t| allows(&self.actor, Action::RequestInstance, Scope::Team(t.id))).collect())
+        let teams = crate::http::v1::visible_teams(&self.ops, &self.actor)
+            .await
+            .map_err(shown)?;
+        Ok(teams
+            .into_iter()
+            .filter(|t| allows(&self.actor, Action::RequestInstance, Scope::Team(t.id)))
+            .collect())
     }
 
     async fn catalog(&self) -> Result<CatalogView, Problem> {
-        crate::http::v1::catalog_view(&self.ops, &self.actor).await.map_err(shown)
+        crate::http::v1::catalog_view(&self.ops, &self.actor)
+            .await
+            .map_err(shown)
     }
 
     async fn entry(&self, service_type: String) -> Result<CatalogEntry, Problem> {
-        require(&self.actor, Action::ViewCatalog, Scope::Platform, "catalog entry")?;
-        let found = db::catalog::find_current(&self.ops.pool, &service_type).await.map_err(shown)?;
-        Ok(found.ok_or_else(|| Problem::not_found("catalog entry"))?.entry.view())
+        require(
+            &self.actor,
+            Action::ViewCatalog,
+            Scope::Platform,
+            "catalog entry",
+        )?;
+        let found = db::catalog::find_current(&self.ops.pool, &service_type)
+            .await
+            .map_err(shown)?;
+        Ok(found
+            .ok_or_else(|| Problem::not_found("catalog entry"))?
+            .entry
+            .view())
     }
 
     async fn instances(&self, query: InstanceQuery) -> Result<InstancePage, Problem> {
-        crate::http::v1::instance_page(&self.ops, &self.actor, &query, PAGE).await.map_err(shown)
+        crate::http::v1::instance_page(&self.ops, &self.actor, &query, PAGE)
+            .await
+            .map_err(shown)
     }
 
     async fn detail(&self, id: String) -> Result<ServiceDetail, Problem> {
         let id = parse(&id, "service")?;
         let pool = &self.ops.pool;
-        let team = db::instance::find_team(pool, id).await.map_err(shown)?.ok_or_else(|| Problem::not_found("service"))?;
+        let team = db::instance::find_team(pool, id)
+            .await
+            .map_err(shown)?
+            .ok_or_else(|| Problem::not_found("service"))?;
         let scope = Scope::Team(TeamId(team));
         require(&self.actor, Action::ViewInstance, scope, "service")?;
         let instance = ops::find_instance(pool, id).await.map_err(shown)?;
         let work = db::instance::load_work(pool, id).await.map_err(shown)?;
-        let (revision, _) = db::catalog::load(pool, work.entry_revision_id).await.map_err(shown)?;
-        let filter = db::task::Filter { instance: Some(id), ..Default::default() };
+        let (revision, _) = db::catalog::load(pool, work.entry_revision_id)
+            .await
+            .map_err(shown)?;
+        let filter = db::task::Filter {
+            instance: Some(id),
+            ..Default::default()
+        };
         let tasks = db::task::list(pool, &filter, 10).await.map_err(shown)?;
         let log = match tasks.first() {
-            Some(newest) => db::task::log(pool, newest.id.0, 0, LINES).await.map_err(shown)?,
+            Some(newest) => db::task::log(pool, newest.id.0, 0, LINES)
+                .await
+                .map_err(shown)?,
             None => vec![],
         };
         let may = |action| allows(&self.actor, action, scope);
@@ -94,7 +131,9 @@ impl Portal for Door {
             tasks,
             log,
             events: db::event::list(pool, id, None, PAGE).await.map_err(shown)?,
-            connection: ops::reveal(&self.ops, &self.actor, id, false).await.map_err(shown)?,
+            connection: ops::reveal(&self.ops, &self.actor, id, false)
+                .await
+                .map_err(shown)?,
             may_change: may(Action::ChangeInstance),
             may_delete: may(Action::DeleteInstance),
             may_reveal: may(Action::RevealConnection),
@@ -106,8 +145,16 @@ impl Portal for Door {
     async fn log(&self, task: String, after: i64) -> Result<Vec<LogLine>, Problem> {
         let task = parse(&task, "task")?;
         let pool = &self.ops.pool;
-        let team = db::task::find_team(pool, task).await.map_err(shown)?.ok_or_else(|| Problem::not_found("task"))?;
-        require(&self.actor, Action::ViewInstance, Scope::Team(TeamId(team)), "task")?;
+        let team = db::task::find_team(pool, task)
+            .await
+            .map_err(shown)?
+            .ok_or_else(|| Problem::not_found("task"))?;
+        require(
+            &self.actor,
+            Action::ViewInstance,
+            Scope::Team(TeamId(team)),
+            "task",
+        )?;
         db::task::log(pool, task, after, LINES).await.map_err(shown)
     }
 }

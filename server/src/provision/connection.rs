@@ -5,7 +5,11 @@ use minijinja::{Environment, UndefinedBehavior, context};
 use std::collections::BTreeMap;
 use svcforge_app::domain::ConnectionField;
 
-fn render(template: &str, work: &Work, credentials: Option<&BTreeMap<String, String>>) -> anyhow::Result<String> {
+fn render(
+    template: &str,
+    work: &Work,
+    credentials: Option<&BTreeMap<String, String>>,
+) -> anyhow::Result<String> {
     let mut env = Environment::empty();
     env.set_undefined_behavior(UndefinedBehavior::Strict);
     env.set_fuel(Some(10_000));
@@ -25,23 +29,41 @@ fn render(template: &str, work: &Work, credentials: Option<&BTreeMap<String, Str
 /// When a template fails, which [`check`] excludes at load.
 pub fn public(entry: &Entry, work: &Work) -> anyhow::Result<svcforge_app::domain::Connection> {
     let fields = entry.connection.iter().map(|field| {
-        let value = if field.secret { None } else { Some(render(&field.value, work, None)?) };
-        Ok(ConnectionField { name: field.name.clone(), value, secret: field.secret })
+        let value = if field.secret {
+            None
+        } else {
+            Some(render(&field.value, work, None)?)
+        };
+        Ok(ConnectionField {
+            name: field.name.clone(),
+            value,
+            secret: field.secret,
+        })
     });
-    Ok(svcforge_app::domain::Connection { fields: fields.collect::<anyhow::Result<_>>()? })
+    Ok(svcforge_app::domain::Connection {
+        fields: fields.collect::<anyhow::Result<_>>()?,
+    })
 }
 
 /// Every field with its value.
 ///
 /// # Errors
 /// When a template fails.
-pub fn revealed(entry: &Entry, work: &Work, credentials: &BTreeMap<String, String>) -> anyhow::Result<Vec<ConnectionField>> {
+pub fn revealed(
+    entry: &Entry,
+    work: &Work,
+    credentials: &BTreeMap<String, String>,
+) -> anyhow::Result<Vec<ConnectionField>> {
     entry
         .connection
         .iter()
         .map(|field| {
             let value = Some(render(&field.value, work, Some(credentials))?);
-            Ok(ConnectionField { name: field.name.clone(), value, secret: field.secret })
+            Ok(ConnectionField {
+                name: field.name.clone(),
+                value,
+                secret: field.secret,
+            })
         })
         .collect()
 }
@@ -66,10 +88,19 @@ pub fn check(entry: &Entry) -> Result<(), String> {
         entry_revision_id: uuid::Uuid::nil(),
         parameters,
     };
-    let credentials = entry.credentials.iter().map(|c| (c.name.clone(), "x".to_string())).collect();
+    let credentials = entry
+        .credentials
+        .iter()
+        .map(|c| (c.name.clone(), "x".to_string()))
+        .collect();
     for field in &entry.connection {
         let given = field.secret.then_some(&credentials);
-        render(&field.value, &work, given).map_err(|e| format!("connection: field {:?} cannot be rendered: {e:#}", field.name))?;
+        render(&field.value, &work, given).map_err(|e| {
+            format!(
+                "connection: field {:?} cannot be rendered: {e:#}",
+                field.name
+            )
+        })?;
     }
     Ok(())
 }

@@ -3,7 +3,10 @@
 use super::{Fault, Job};
 use crate::{
     catalog::compose,
-    cluster::{Clients, INSTALLATION, INSTANCE, MANAGER, ServiceDefinition, ServiceDefinitionSpec, release::owner_words},
+    cluster::{
+        Clients, INSTALLATION, INSTANCE, MANAGER, ServiceDefinition, ServiceDefinitionSpec,
+        release::owner_words,
+    },
     db::observed::ObjectRef,
     queue::Attempt,
 };
@@ -25,11 +28,19 @@ fn check_ours(found: &ServiceDefinition, installation: &str, job: &Job) -> Resul
         return Ok(());
     }
     let owner = owner_words(found.labels());
-    Err(Fault::Rejected(format!("ServiceDefinition {} is not this service's: it belongs to {owner}. It was not touched", found.name_any())))
+    Err(Fault::Rejected(format!(
+        "ServiceDefinition {} is not this service's: it belongs to {owner}. It was not touched",
+        found.name_any()
+    )))
 }
 
 /// Applies the object.
-pub(super) async fn install(clients: &Clients, installation: &str, job: &Job, attempt: &Attempt) -> Result<Vec<ObjectRef>, Fault> {
+pub(super) async fn install(
+    clients: &Clients,
+    installation: &str,
+    job: &Job,
+    attempt: &Attempt,
+) -> Result<Vec<ObjectRef>, Fault> {
     attempt.step("Check that it is ours").await?;
     let api = api(clients, job);
     if let Some(found) = api.get_opt(&job.work.release_name).await? {
@@ -37,9 +48,13 @@ pub(super) async fn install(clients: &Clients, installation: &str, job: &Job, at
     }
     attempt.step("Apply the definition").await?;
     let spec = serde_json::Value::Object(compose(&job.entry, &job.parameters, ""));
-    let mut spec: ServiceDefinitionSpec = serde_json::from_value(spec).map_err(|e| Fault::Rejected(format!("the definition cannot be read: {e}")))?;
+    let mut spec: ServiceDefinitionSpec = serde_json::from_value(spec)
+        .map_err(|e| Fault::Rejected(format!("the definition cannot be read: {e}")))?;
     spec.owner = Some(format!("team:{}", job.work.team));
-    spec.template = Some(format!("{}@{}", job.entry.service_type, job.entry.chart_version));
+    spec.template = Some(format!(
+        "{}@{}",
+        job.entry.service_type, job.entry.chart_version
+    ));
     let object = json!({
         "apiVersion": "polychrome.dev/v1alpha1",
         "kind": "ServiceDefinition",
@@ -47,20 +62,44 @@ pub(super) async fn install(clients: &Clients, installation: &str, job: &Job, at
         "spec": spec,
     });
     let params = PatchParams::apply(MANAGER).force();
-    api.patch(&job.work.release_name, &params, &Patch::Apply(&object)).await?;
-    attempt.log("svcforge", &format!("applied ServiceDefinition {}/{}", job.work.release_namespace, job.work.release_name));
-    attempt.seen(&Readiness::unknown("Applied; its controller has not said yet how it serves")).await?;
+    api.patch(&job.work.release_name, &params, &Patch::Apply(&object))
+        .await?;
+    attempt.log(
+        "svcforge",
+        &format!(
+            "applied ServiceDefinition {}/{}",
+            job.work.release_namespace, job.work.release_name
+        ),
+    );
+    attempt
+        .seen(&Readiness::unknown(
+            "Applied; its controller has not said yet how it serves",
+        ))
+        .await?;
     Ok(vec![])
 }
 
 /// Removes the object and waits until it is gone.
-pub(super) async fn remove(clients: &Clients, installation: &str, job: &Job, attempt: &Attempt) -> Result<(), Fault> {
+pub(super) async fn remove(
+    clients: &Clients,
+    installation: &str,
+    job: &Job,
+    attempt: &Attempt,
+) -> Result<(), Fault> {
     attempt.step("Remove the definition").await?;
     let api = api(clients, job);
     let name = &job.work.release_name;
-    let Some(found) = api.get_opt(name).await? else { return Ok(()) };
+    let Some(found) = api.get_opt(name).await? else {
+        return Ok(());
+    };
     check_ours(&found, installation, job)?;
-    let params = DeleteParams { preconditions: Some(Preconditions { uid: found.uid(), resource_version: None }), ..DeleteParams::foreground() };
+    let params = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: found.uid(),
+            resource_version: None,
+        }),
+        ..DeleteParams::foreground()
+    };
     match api.delete(name, &params).await {
         Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
         other => other.map(|_| ())?,
@@ -68,7 +107,9 @@ pub(super) async fn remove(clients: &Clients, installation: &str, job: &Job, att
     let until = tokio::time::Instant::now() + Duration::from_secs(60);
     while api.get_metadata_opt(name).await?.is_some() {
         if tokio::time::Instant::now() > until {
-            return Err(Fault::Failed(format!("ServiceDefinition {name} is still there")));
+            return Err(Fault::Failed(format!(
+                "ServiceDefinition {name} is still there"
+            )));
         }
         tokio::select! {
             stop = attempt.until_stopped() => return Err(Fault::Stopped(stop)),

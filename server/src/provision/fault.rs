@@ -32,7 +32,9 @@ impl Fault {
             Self::Rejected(error) => Ending::Hopeless(error),
             Self::Failed(error) => Ending::Failed(error),
             Self::Stopped(Stop::Asked(why)) => Ending::Cancelled(why),
-            Self::Stopped(Stop::Deadline) => Ending::Failed("it ran for too long and was stopped".into()),
+            Self::Stopped(Stop::Deadline) => {
+                Ending::Failed("it ran for too long and was stopped".into())
+            }
             Self::Stopped(Stop::Shutdown | Stop::LeaseLost) => Ending::GiveBack,
         }
     }
@@ -41,7 +43,10 @@ impl Fault {
 impl From<sqlx::Error> for Fault {
     fn from(error: sqlx::Error) -> Self {
         if crate::error::is_outage(&error) {
-            return Self::Outage { what: "Postgres".into(), error: error.to_string() };
+            return Self::Outage {
+                what: "Postgres".into(),
+                error: error.to_string(),
+            };
         }
         Self::Failed(format!("database: {error}"))
     }

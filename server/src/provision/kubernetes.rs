@@ -21,14 +21,18 @@ impl Provisioner for Kubernetes {
     async fn install(&self, job: &Job, attempt: &Attempt) -> Result<Vec<ObjectRef>, Fault> {
         match job.entry.kind {
             EntryKind::Helm => self.install_chart(job, attempt).await,
-            EntryKind::ServiceDefinition => definition::install(&self.clients, &self.installation, job, attempt).await,
+            EntryKind::ServiceDefinition => {
+                definition::install(&self.clients, &self.installation, job, attempt).await
+            }
         }
     }
 
     async fn remove(&self, job: &Job, attempt: &Attempt) -> Result<(), Fault> {
         match job.entry.kind {
             EntryKind::Helm => self.remove_chart(job, attempt).await,
-            EntryKind::ServiceDefinition => definition::remove(&self.clients, &self.installation, job, attempt).await,
+            EntryKind::ServiceDefinition => {
+                definition::remove(&self.clients, &self.installation, job, attempt).await
+            }
         }
     }
 

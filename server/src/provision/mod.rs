@@ -2,8 +2,8 @@
 
 pub mod connection;
 pub mod definition;
-pub mod helm;
 mod fault;
+pub mod helm;
 pub mod kubernetes;
 pub mod scripted;
 
@@ -44,5 +44,8 @@ pub trait Provisioner: Send + Sync + 'static {
     async fn remove(&self, job: &Job, attempt: &Attempt) -> Result<(), Fault>;
 
     /// The credentials of the instance, by name. For a sealed answer only.
-    async fn credentials(&self, job: &Job) -> Result<std::collections::BTreeMap<String, String>, Fault>;
+    async fn credentials(
+        &self,
+        job: &Job,
+    ) -> Result<std::collections::BTreeMap<String, String>, Fault>;
 }

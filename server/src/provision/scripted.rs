@@ -20,12 +20,18 @@ pub struct Scripted {
 impl Scripted {
     /// Every call takes `pause` and succeeds.
     pub fn new(pause: Duration) -> Self {
-        Self { pause, ..Self::default() }
+        Self {
+            pause,
+            ..Self::default()
+        }
     }
 
     /// The next call that is not scripted yet ends in this fault.
     pub fn fail_next(&self, fault: Fault) {
-        self.script.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push_back(fault);
+        self.script
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .push_back(fault);
     }
 
     async fn play(&self, attempt: &Attempt) -> Result<(), Fault> {
@@ -33,7 +39,12 @@ impl Scripted {
             stop = attempt.until_stopped() => return Err(Fault::Stopped(stop)),
             () = tokio::time::sleep(self.pause) => {}
         }
-        match self.script.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop_front() {
+        match self
+            .script
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .pop_front()
+        {
             Some(fault) => Err(fault),
             None => Ok(()),
         }
@@ -44,7 +55,13 @@ impl Scripted {
 impl Provisioner for Scripted {
     async fn install(&self, job: &Job, attempt: &Attempt) -> Result<Vec<ObjectRef>, Fault> {
         attempt.step("Simulate the install").await?;
-        attempt.log("svcforge", &format!("simulated: {} {} as {}", job.entry.service_type, job.entry.chart_version, job.work.release_name));
+        attempt.log(
+            "svcforge",
+            &format!(
+                "simulated: {} {} as {}",
+                job.entry.service_type, job.entry.chart_version, job.work.release_name
+            ),
+        );
         self.play(attempt).await?;
         Ok(vec![])
     }
@@ -55,6 +72,16 @@ impl Provisioner for Scripted {
     }
 
     async fn credentials(&self, job: &Job) -> Result<BTreeMap<String, String>, Fault> {
-        Ok(job.entry.credentials.iter().map(|c| (c.name.clone(), c.value.clone().unwrap_or_else(|| "simulated".into()))).collect())
+        Ok(job
+            .entry
+            .credentials
+            .iter()
+            .map(|c| {
+                (
+                    c.name.clone(),
+                    c.value.clone().unwrap_or_else(|| "simulated".into()),
+                )
+            })
+            .collect())
     }
 }

@@ -2,7 +2,11 @@
 
 use crate::{
     changes::Changes,
-    db::{observed, queue::Claimed, task::{self, NewLine}},
+    db::{
+        observed,
+        queue::Claimed,
+        task::{self, NewLine},
+    },
 };
 use sqlx::PgPool;
 use std::sync::{Arc, Mutex};
@@ -55,7 +59,13 @@ impl Attempt {
     ) -> Self {
         let (lines, rx) = mpsc::channel(1000);
         let (done, written) = oneshot::channel();
-        tokio::spawn(write_lines(pool.clone(), task.clone(), changes.clone(), rx, done));
+        tokio::spawn(write_lines(
+            pool.clone(),
+            task.clone(),
+            changes.clone(),
+            rx,
+            done,
+        ));
         Self {
             task,
             pool,
@@ -74,7 +84,14 @@ impl Attempt {
     /// From Postgres.
     pub async fn step(&self, name: &str) -> sqlx::Result<()> {
         *lock(&self.step) = name.into();
-        task::begin_step(&self.pool, self.task.id, self.task.token, self.task.attempt, name).await?;
+        task::begin_step(
+            &self.pool,
+            self.task.id,
+            self.task.token,
+            self.task.attempt,
+            name,
+        )
+        .await?;
         self.changes.changed("task", self.task.id);
         self.changes.changed("instance", self.task.instance_id);
         Ok(())
@@ -93,7 +110,12 @@ impl Attempt {
 
     /// Adds a line to the log, under the current step. Escape codes are made visible. Never blocks: a flood is cut, and says so.
     pub fn log(&self, stream: &'static str, text: &str) {
-        let line = NewLine { at: crate::clock::now(), step: lock(&self.step).clone(), stream, text: inert(text) };
+        let line = NewLine {
+            at: crate::clock::now(),
+            step: lock(&self.step).clone(),
+            stream,
+            text: inert(text),
+        };
         if let Some(lines) = lock(&self.lines).as_ref() {
             let _ = lines.try_send(line);
         }
@@ -131,7 +153,9 @@ impl Attempt {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Makes control characters visible: a log line can neither move a terminal's cursor nor fake another line.
@@ -149,7 +173,13 @@ pub fn inert(text: &str) -> String {
     out
 }
 
-async fn write_lines(pool: PgPool, task: Claimed, changes: Changes, mut rx: mpsc::Receiver<NewLine>, done: oneshot::Sender<()>) {
+async fn write_lines(
+    pool: PgPool,
+    task: Claimed,
+    changes: Changes,
+    mut rx: mpsc::Receiver<NewLine>,
+    done: oneshot::Sender<()>,
+) {
     let mut kept = 0;
     let mut open = true;
     while open {
@@ -171,7 +201,10 @@ async fn write_lines(pool: PgPool, task: Claimed, changes: Changes, mut rx: mpsc
         }
         kept += batch.len();
         if kept >= MAX_LINES {
-            batch.push(NewLine { text: format!("… more than {MAX_LINES} lines; the rest is not kept"), ..clone_place(&batch) });
+            batch.push(NewLine {
+                text: format!("… more than {MAX_LINES} lines; the rest is not kept"),
+                ..clone_place(&batch)
+            });
         }
         if let Err(error) = task::append_log(&pool, task.id, task.token, &batch).await {
             tracing::warn!(event = "task.log_lost", task_id = %task.id, lines = batch.len(), %error);
@@ -196,7 +229,10 @@ mod tests {
 
     #[test]
     fn escape_codes_and_line_breaks_are_shown_not_obeyed() {
-        assert_eq!(inert("\x1b[2Jhello\r\nworld\x07"), "\\u{1b}[2Jhello\\r\\nworld\\u{7}");
+        assert_eq!(
+            inert("\x1b[2Jhello\r\nworld\x07"),
+            "\\u{1b}[2Jhello\\r\\nworld\\u{7}"
+        );
         assert_eq!(inert("a\u{202e}b"), "a\\u{202e}b");
         assert_eq!(inert("größe\tx"), "größe    x");
         assert_eq!(inert(&"x".repeat(9000)).len(), 4000);

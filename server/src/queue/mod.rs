@@ -49,5 +49,11 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Writes what the ending means for the instance, in the transaction that ends the task. Not called for an attempt that
     /// has lost its lease. `last` when no attempt follows.
-    async fn conclude(&self, tx: &mut sqlx::PgConnection, task: &Claimed, ending: &Ending, last: bool) -> sqlx::Result<()>;
+    async fn conclude(
+        &self,
+        tx: &mut sqlx::PgConnection,
+        task: &Claimed,
+        ending: &Ending,
+        last: bool,
+    ) -> sqlx::Result<()>;
 }

@@ -25,9 +25,17 @@ pub async fn sweep_once(pool: &PgPool, timing: &Timing) -> sqlx::Result<Swept> {
     let freed = db::queue::free_expired(pool, timing.grace).await;
     let due = db::queue::promote_due(pool).await;
     let headless = db::queue::promote_headless(pool).await;
-    let swept = Swept { freed: freed?, due: due?, headless: headless? };
+    let swept = Swept {
+        freed: freed?,
+        due: due?,
+        headless: headless?,
+    };
     if swept.freed > 0 {
-        tracing::warn!(event = "lease.expired", tasks_freed = swept.freed, lease_seconds = timing.lease.as_secs());
+        tracing::warn!(
+            event = "lease.expired",
+            tasks_freed = swept.freed,
+            lease_seconds = timing.lease.as_secs()
+        );
     }
     if swept.headless > 0 {
         tracing::error!(event = "queue.headless", lanes = swept.headless);

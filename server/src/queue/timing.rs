@@ -62,11 +62,26 @@ impl Timing {
     /// Names the rule.
     pub fn check(&self) -> Result<(), String> {
         let rules = [
-            (self.heartbeat * 2 <= self.term_after, "two heartbeats must fit before SIGTERM"),
-            (self.term_after < self.kill_after, "SIGTERM comes before SIGKILL"),
-            (self.kill_after <= self.lease, "SIGKILL comes before the lease ends"),
-            (self.grace * 4 >= self.lease, "the grace is at least a quarter of the lease"),
-            (self.lease < self.deadline, "a lease is shorter than the deadline"),
+            (
+                self.heartbeat * 2 <= self.term_after,
+                "two heartbeats must fit before SIGTERM",
+            ),
+            (
+                self.term_after < self.kill_after,
+                "SIGTERM comes before SIGKILL",
+            ),
+            (
+                self.kill_after <= self.lease,
+                "SIGKILL comes before the lease ends",
+            ),
+            (
+                self.grace * 4 >= self.lease,
+                "the grace is at least a quarter of the lease",
+            ),
+            (
+                self.lease < self.deadline,
+                "a lease is shorter than the deadline",
+            ),
         ];
         match rules.iter().find(|(holds, _)| !holds) {
             Some((_, rule)) => Err((*rule).into()),
@@ -85,7 +100,10 @@ mod tests {
         for factor in [1, 10, 50] {
             assert_eq!(standard.faster(factor).check(), Ok(()));
         }
-        let late_kill = Timing { kill_after: Duration::from_secs(61), ..standard };
+        let late_kill = Timing {
+            kill_after: Duration::from_secs(61),
+            ..standard
+        };
         assert!(late_kill.check().is_err(), "a Helm that outlives its lease");
     }
 }

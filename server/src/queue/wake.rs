@@ -18,7 +18,10 @@ pub struct Wake {
 
 impl Default for Wake {
     fn default() -> Self {
-        Self { work: Arc::default(), changed: broadcast::channel(1024).0 }
+        Self {
+            work: Arc::default(),
+            changed: broadcast::channel(1024).0,
+        }
     }
 }
 

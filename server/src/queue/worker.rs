@@ -61,7 +61,16 @@ impl Worker {
             let free = self.slots.saturating_sub(running.len());
             let mut claimed = 0;
             if free > 0 {
-                match db::queue::claim(&self.pool, me, &self.handler.kinds(), free as i64, self.timing.lease, self.timing.deadline).await {
+                match db::queue::claim(
+                    &self.pool,
+                    me,
+                    &self.handler.kinds(),
+                    free as i64,
+                    self.timing.lease,
+                    self.timing.deadline,
+                )
+                .await
+                {
                     Ok(tasks) => {
                         claimed = tasks.len();
                         for task in tasks {
@@ -92,7 +101,8 @@ impl Worker {
             return;
         }
         for one in lock(held).values() {
-            one.stop.send_if_modified(|s| s.is_none() && s.replace(Stop::Shutdown).is_none());
+            one.stop
+                .send_if_modified(|s| s.is_none() && s.replace(Stop::Shutdown).is_none());
         }
         let finish = async { while running.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(self.timing.stop_grace * 2, finish).await;
@@ -105,13 +115,18 @@ impl Worker {
                 () = ended.cancelled() => return,
                 () = tokio::time::sleep(self.timing.heartbeat) => {}
             }
-            let (tasks, tokens): (Vec<Uuid>, Vec<i64>) = lock(&held).iter().map(|(id, h)| (*id, h.token)).unzip();
+            let (tasks, tokens): (Vec<Uuid>, Vec<i64>) =
+                lock(&held).iter().map(|(id, h)| (*id, h.token)).unzip();
             if tasks.is_empty() {
                 continue;
             }
             // The lease is counted from before the question: what the database wrote is never earlier.
             let asked = Instant::now();
-            let answer = tokio::time::timeout(self.timing.heartbeat, db::queue::heartbeat(&self.pool, &tasks, &tokens, self.timing.lease)).await;
+            let answer = tokio::time::timeout(
+                self.timing.heartbeat,
+                db::queue::heartbeat(&self.pool, &tasks, &tokens, self.timing.lease),
+            )
+            .await;
             let beats: HashMap<Uuid, Option<String>> = match answer {
                 Ok(Ok(beats)) => beats.into_iter().map(|b| (b.id, b.stop_reason)).collect(),
                 Ok(Err(error)) => {
@@ -126,7 +141,9 @@ impl Worker {
             };
             for (task, token) in tasks.iter().zip(&tokens) {
                 let guard = lock(&held);
-                let Some(one) = guard.get(task).filter(|h| h.token == *token) else { continue };
+                let Some(one) = guard.get(task).filter(|h| h.token == *token) else {
+                    continue;
+                };
                 let why = match beats.get(task) {
                     None => Some(Stop::LeaseLost),
                     Some(Some(reason)) => Some(Stop::Asked(reason.clone())),
@@ -137,7 +154,8 @@ impl Worker {
                     let _ = one.acknowledged.send(asked);
                 }
                 if let Some(why) = why {
-                    one.stop.send_if_modified(|s| s.is_none() && s.replace(why).is_none());
+                    one.stop
+                        .send_if_modified(|s| s.is_none() && s.replace(why).is_none());
                 }
             }
         }
@@ -147,7 +165,8 @@ impl Worker {
     fn fail_silent(&self, held: &HeldTasks) {
         for one in lock(held).values() {
             if one.acknowledged.borrow().elapsed() > self.timing.term_after {
-                one.stop.send_if_modified(|s| s.is_none() && s.replace(Stop::LeaseLost).is_none());
+                one.stop
+                    .send_if_modified(|s| s.is_none() && s.replace(Stop::LeaseLost).is_none());
             }
         }
     }
@@ -155,20 +174,41 @@ impl Worker {
     async fn attempt(self, task: Claimed, held: HeldTasks) {
         let (stop, stop_rx) = watch::channel(None);
         let (acknowledged, acknowledged_rx) = watch::channel(Instant::now());
-        let entry = Held { token: task.token, stop, acknowledged, until: Instant::now() + self.timing.deadline };
+        let entry = Held {
+            token: task.token,
+            stop,
+            acknowledged,
+            until: Instant::now() + self.timing.deadline,
+        };
         lock(&held).insert(task.id, entry);
-        let attempt = Attempt::new(task.clone(), self.pool.clone(), stop_rx, acknowledged_rx, self.changes.clone());
+        let attempt = Attempt::new(
+            task.clone(),
+            self.pool.clone(),
+            stop_rx,
+            acknowledged_rx,
+            self.changes.clone(),
+        );
         let _ = db::task::fail_stale_steps(&self.pool, task.id, task.attempt).await;
         self.changes.changed("task", task.id);
 
         let ending = if task.attempt > task.max_attempts {
-            Ending::Hopeless(task.error.clone().unwrap_or_else(|| "it was tried too often".into()))
+            Ending::Hopeless(
+                task.error
+                    .clone()
+                    .unwrap_or_else(|| "it was tried too often".into()),
+            )
         } else {
             use futures::FutureExt;
             let work = AssertUnwindSafe(self.handler.run(&attempt)).catch_unwind();
-            work.await.unwrap_or_else(|_| Ending::Failed("svcforge failed inside; the cause is in its log".into()))
+            work.await.unwrap_or_else(|_| {
+                Ending::Failed("svcforge failed inside; the cause is in its log".into())
+            })
         };
-        let state = if ending == Ending::Done { StepState::Succeeded } else { StepState::Failed };
+        let state = if ending == Ending::Done {
+            StepState::Succeeded
+        } else {
+            StepState::Failed
+        };
         attempt.close(state).await;
         if attempt.stopped() != Some(Stop::LeaseLost) {
             self.finish(&task, &ending).await;
@@ -215,18 +255,27 @@ impl Worker {
         self.handler.conclude(&mut tx, task, ending, last).await?;
         let held = match ending {
             Ending::Done => db::queue::finish(&mut tx, task, Outcome::Succeeded, None).await?,
-            Ending::Cancelled(why) => db::queue::finish(&mut tx, task, Outcome::Cancelled, Some(why)).await?,
+            Ending::Cancelled(why) => {
+                db::queue::finish(&mut tx, task, Outcome::Cancelled, Some(why)).await?
+            }
             Ending::Failed(error) | Ending::Hopeless(error) if last => {
                 db::queue::finish(&mut tx, task, Outcome::Failed, Some(error)).await?
             }
             Ending::Failed(error) | Ending::Hopeless(error) => {
-                let how = Return::Retry { error: error.clone(), pause: backoff(task.attempt) };
+                let how = Return::Retry {
+                    error: error.clone(),
+                    pause: backoff(task.attempt),
+                };
                 db::queue::give_back(&mut tx, task, &how).await?
             }
             Ending::Waiting { what, error } => {
                 // Spread out, so that the end of an outage is not a stampede.
                 let pause = Duration::from_secs(5).mul_f64(1.0 + 2.0 * ids::jitter());
-                let how = Return::Wait { what: what.clone(), error: error.clone(), pause };
+                let how = Return::Wait {
+                    what: what.clone(),
+                    error: error.clone(),
+                    pause,
+                };
                 db::queue::give_back(&mut tx, task, &how).await?
             }
             Ending::GiveBack => db::queue::give_back(&mut tx, task, &Return::GiveBack).await?,
@@ -244,7 +293,8 @@ pub fn backoff(attempt: i32) -> Duration {
 }
 
 fn lock(held: &HeldTasks) -> std::sync::MutexGuard<'_, HashMap<Uuid, Held>> {
-    held.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    held.lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -255,7 +305,10 @@ mod tests {
     fn backoff_grows_is_bounded_and_jittered() {
         for attempt in [-1, 0, 1, 3, 100, i32::MAX] {
             let pause = backoff(attempt);
-            assert!((Duration::from_secs(1)..=Duration::from_secs(600)).contains(&pause), "{attempt}: {pause:?}");
+            assert!(
+                (Duration::from_secs(1)..=Duration::from_secs(600)).contains(&pause),
+                "{attempt}: {pause:?}"
+            );
         }
         let many: std::collections::BTreeSet<_> = (0..20).map(|_| backoff(5)).collect();
         assert!(many.len() > 1, "jitter");

@@ -16,10 +16,23 @@ pub(super) async fn run(tasks: &Tasks, attempt: &Attempt) -> Result<(), Fault> {
 }
 
 /// Writes what the ending means for the instance. A removal that failed for good stays `deleting`, with its fault shown.
-pub(super) async fn conclude(tx: &mut PgConnection, task: &Claimed, ending: &Ending, last: bool) -> sqlx::Result<()> {
+pub(super) async fn conclude(
+    tx: &mut PgConnection,
+    task: &Claimed,
+    ending: &Ending,
+    last: bool,
+) -> sqlx::Result<()> {
     match ending {
         Ending::Done => {
-            if db::instance::move_state(tx, task.instance_id, InstanceState::Deleting, InstanceState::Deleted, None).await? {
+            if db::instance::move_state(
+                tx,
+                task.instance_id,
+                InstanceState::Deleting,
+                InstanceState::Deleted,
+                None,
+            )
+            .await?
+            {
                 db::observed::set_parts(tx, task.instance_id, &[]).await?;
                 event(tx, task, "state.deleted", "Removed: nothing of it is left").await?;
             }
@@ -27,7 +40,13 @@ pub(super) async fn conclude(tx: &mut PgConnection, task: &Claimed, ending: &End
         }
         Ending::Failed(error) | Ending::Hopeless(error) if last => {
             db::instance::set_error(tx, task.instance_id, error).await?;
-            event(tx, task, "delete.failed", &format!("The removal failed: {error}")).await
+            event(
+                tx,
+                task,
+                "delete.failed",
+                &format!("The removal failed: {error}"),
+            )
+            .await
         }
         other => unfinished(tx, task, other).await,
     }

@@ -18,9 +18,18 @@ fn target(payload: &Value) -> Option<(Uuid, Map<String, Value>)> {
 }
 
 /// Installs it and waits until it serves.
-pub(super) async fn run(tasks: &Tasks, attempt: &Attempt, moving: InstanceState) -> Result<(), Fault> {
+pub(super) async fn run(
+    tasks: &Tasks,
+    attempt: &Attempt,
+    moving: InstanceState,
+) -> Result<(), Fault> {
     begin(tasks, attempt, moving).await?;
-    let job = load_job(&tasks.pool, attempt.task.instance_id, target(&attempt.task.payload)).await?;
+    let job = load_job(
+        &tasks.pool,
+        attempt.task.instance_id,
+        target(&attempt.task.payload),
+    )
+    .await?;
     let parts = tasks.provisioner.install(&job, attempt).await?;
     let mut tx = tasks.pool.begin().await?;
     if db::queue::hold(&mut tx, attempt.task.id, attempt.task.token).await? {
@@ -44,20 +53,39 @@ async fn begin(tasks: &Tasks, attempt: &Attempt, moving: InstanceState) -> Resul
         return Ok(());
     }
     if !found.state.may_become(moving) {
-        return Err(Fault::Stopped(Stop::Asked(format!("the service is {} now", found.state))));
+        return Err(Fault::Stopped(Stop::Asked(format!(
+            "the service is {} now",
+            found.state
+        ))));
     }
     db::instance::move_state(&mut tx, task.instance_id, found.state, moving, None).await?;
-    event(&mut tx, task, &format!("state.{moving}"), &format!("{}: {}", verb(moving), task.reason)).await?;
+    event(
+        &mut tx,
+        task,
+        &format!("state.{moving}"),
+        &format!("{}: {}", verb(moving), task.reason),
+    )
+    .await?;
     tx.commit().await?;
     Ok(())
 }
 
 fn verb(moving: InstanceState) -> &'static str {
-    if moving == InstanceState::Upgrading { "Upgrading" } else { "Installing" }
+    if moving == InstanceState::Upgrading {
+        "Upgrading"
+    } else {
+        "Installing"
+    }
 }
 
 /// Writes what the ending means for the instance.
-pub(super) async fn conclude(tx: &mut PgConnection, task: &Claimed, ending: &Ending, last: bool, moving: InstanceState) -> sqlx::Result<()> {
+pub(super) async fn conclude(
+    tx: &mut PgConnection,
+    task: &Claimed,
+    ending: &Ending,
+    last: bool,
+    moving: InstanceState,
+) -> sqlx::Result<()> {
     let id = task.instance_id;
     match ending {
         Ending::Done => {
@@ -70,18 +98,49 @@ pub(super) async fn conclude(tx: &mut PgConnection, task: &Claimed, ending: &End
             Ok(())
         }
         Ending::Failed(error) | Ending::Hopeless(error) if last => {
-            fail(tx, task, moving, error, &format!("Failed after {} of {} attempts: {error}", task.attempt.min(task.max_attempts), task.max_attempts)).await
+            fail(
+                tx,
+                task,
+                moving,
+                error,
+                &format!(
+                    "Failed after {} of {} attempts: {error}",
+                    task.attempt.min(task.max_attempts),
+                    task.max_attempts
+                ),
+            )
+            .await
         }
         Ending::Cancelled(why) => fail(tx, task, moving, why, &format!("Stopped: {why}")).await,
         other => unfinished(tx, task, other).await,
     }
 }
 
-async fn fail(tx: &mut PgConnection, task: &Claimed, moving: InstanceState, error: &str, message: &str) -> sqlx::Result<()> {
-    let mut failed = db::instance::move_state(tx, task.instance_id, moving, InstanceState::Failed, Some(error)).await?;
+async fn fail(
+    tx: &mut PgConnection,
+    task: &Claimed,
+    moving: InstanceState,
+    error: &str,
+    message: &str,
+) -> sqlx::Result<()> {
+    let mut failed = db::instance::move_state(
+        tx,
+        task.instance_id,
+        moving,
+        InstanceState::Failed,
+        Some(error),
+    )
+    .await?;
     if !failed {
         // It never got as far as its first change of state.
-        failed = db::instance::move_state(tx, task.instance_id, InstanceState::Requested, InstanceState::Failed, Some(error)).await?;
+        failed = db::instance::move_state(
+            tx,
+            task.instance_id,
+            InstanceState::Requested,
+            InstanceState::Failed,
+            Some(error),
+        )
+        .await?;
     }
     if failed {
         event(tx, task, "state.failed", message).await?;

@@ -41,7 +41,9 @@ impl Handler for Tasks {
 
     async fn run(&self, attempt: &Attempt) -> Ending {
         let done = match TaskKind::parse(&attempt.task.kind) {
-            Some(TaskKind::Provision) => install::run(self, attempt, InstanceState::Provisioning).await,
+            Some(TaskKind::Provision) => {
+                install::run(self, attempt, InstanceState::Provisioning).await
+            }
             Some(TaskKind::Upgrade) => install::run(self, attempt, InstanceState::Upgrading).await,
             Some(TaskKind::Deprovision) => deprovision::run(self, attempt).await,
             None => return Ending::GiveBack,
@@ -55,10 +57,20 @@ impl Handler for Tasks {
         }
     }
 
-    async fn conclude(&self, tx: &mut PgConnection, task: &Claimed, ending: &Ending, last: bool) -> sqlx::Result<()> {
+    async fn conclude(
+        &self,
+        tx: &mut PgConnection,
+        task: &Claimed,
+        ending: &Ending,
+        last: bool,
+    ) -> sqlx::Result<()> {
         match TaskKind::parse(&task.kind) {
-            Some(TaskKind::Provision) => install::conclude(tx, task, ending, last, InstanceState::Provisioning).await,
-            Some(TaskKind::Upgrade) => install::conclude(tx, task, ending, last, InstanceState::Upgrading).await,
+            Some(TaskKind::Provision) => {
+                install::conclude(tx, task, ending, last, InstanceState::Provisioning).await
+            }
+            Some(TaskKind::Upgrade) => {
+                install::conclude(tx, task, ending, last, InstanceState::Upgrading).await
+            }
             Some(TaskKind::Deprovision) => deprovision::conclude(tx, task, ending, last).await,
             None => Ok(()),
         }
@@ -66,15 +78,38 @@ impl Handler for Tasks {
 }
 
 /// The job for an instance at that revision with those parameters.
-async fn load_job(pool: &PgPool, instance: Uuid, at: Option<(Uuid, serde_json::Map<String, serde_json::Value>)>) -> Result<Job, Fault> {
+async fn load_job(
+    pool: &PgPool,
+    instance: Uuid,
+    at: Option<(Uuid, serde_json::Map<String, serde_json::Value>)>,
+) -> Result<Job, Fault> {
     let work = db::instance::load_work(pool, instance).await?;
-    let (revision_id, parameters) = at.unwrap_or_else(|| (work.entry_revision_id, work.parameters.clone()));
+    let (revision_id, parameters) =
+        at.unwrap_or_else(|| (work.entry_revision_id, work.parameters.clone()));
     let (revision, chart) = db::catalog::load(pool, revision_id).await?;
-    Ok(Job { instance_id: instance, work, revision_id, entry: revision.entry, chart, parameters })
+    Ok(Job {
+        instance_id: instance,
+        work,
+        revision_id,
+        entry: revision.entry,
+        chart,
+        parameters,
+    })
 }
 
-async fn event(tx: &mut PgConnection, task: &Claimed, kind: &str, message: &str) -> sqlx::Result<()> {
-    let event = NewEvent { instance_id: task.instance_id, kind, actor: "worker", message, task_id: Some(task.id) };
+async fn event(
+    tx: &mut PgConnection,
+    task: &Claimed,
+    kind: &str,
+    message: &str,
+) -> sqlx::Result<()> {
+    let event = NewEvent {
+        instance_id: task.instance_id,
+        kind,
+        actor: "worker",
+        message,
+        task_id: Some(task.id),
+    };
     db::event::insert(tx, event).await
 }
 
@@ -83,12 +118,21 @@ async fn unfinished(tx: &mut PgConnection, task: &Claimed, ending: &Ending) -> s
     match ending {
         Ending::Failed(error) | Ending::Hopeless(error) => {
             db::instance::set_error(tx, task.instance_id, error).await?;
-            let message = format!("Attempt {} of {} failed: {error}", task.attempt, task.max_attempts);
+            let message = format!(
+                "Attempt {} of {} failed: {error}",
+                task.attempt, task.max_attempts
+            );
             event(tx, task, "task.attempt_failed", &message).await
         }
         // Said once, not at every look.
         Ending::Waiting { what, error } if task.error.as_deref() != Some(error) => {
-            event(tx, task, "task.waiting", &format!("Waiting for {what}: {error}")).await
+            event(
+                tx,
+                task,
+                "task.waiting",
+                &format!("Waiting for {what}: {error}"),
+            )
+            .await
         }
         _ => Ok(()),
     }

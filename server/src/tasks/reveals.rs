@@ -31,10 +31,19 @@ async fn answer_open(tasks: &Tasks) -> sqlx::Result<()> {
 }
 
 async fn seal(tasks: &Tasks, instance: uuid::Uuid, public_key: &[u8]) -> Result<Vec<u8>, String> {
-    let key: [u8; 32] = public_key.try_into().map_err(|_| "the key is not 32 bytes")?;
-    let job = load_job(&tasks.pool, instance, None).await.map_err(|e| e.to_string())?;
-    let credentials = tasks.provisioner.credentials(&job).await.map_err(|e| e.to_string())?;
-    let fields = connection::revealed(&job.entry, &job.work, &credentials).map_err(|e| format!("{e:#}"))?;
+    let key: [u8; 32] = public_key
+        .try_into()
+        .map_err(|_| "the key is not 32 bytes")?;
+    let job = load_job(&tasks.pool, instance, None)
+        .await
+        .map_err(|e| e.to_string())?;
+    let credentials = tasks
+        .provisioner
+        .credentials(&job)
+        .await
+        .map_err(|e| e.to_string())?;
+    let fields =
+        connection::revealed(&job.entry, &job.work, &credentials).map_err(|e| format!("{e:#}"))?;
     let plain = serde_json::to_vec(&fields).map_err(|e| e.to_string())?;
     crypto_box::PublicKey::from(key)
         .seal(&mut crypto_box::aead::OsRng, &plain)

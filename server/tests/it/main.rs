@@ -1,6 +1,11 @@
 //! Integration tests: one binary that mirrors `src`. They run against a real Postgres, a real API server and a real Helm,
 //! which `./dev test` starts; the scripted provisioner is for pure logic and for faults that cannot be had otherwise.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    missing_docs,
+    reason = "tests"
+)]
 
 mod api;
 mod authz;

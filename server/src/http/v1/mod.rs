@@ -36,7 +36,10 @@ struct Bearer;
 impl Modify for Bearer {
     fn modify(&self, document: &mut Document) {
         let components = document.components.get_or_insert_with(Default::default);
-        components.add_security_scheme("bearer", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
+        components.add_security_scheme(
+            "bearer",
+            SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)),
+        );
     }
 }
 
@@ -46,7 +49,11 @@ pub fn router() -> (Router<AppState>, Document) {
         .routes(routes!(catalog::list))
         .routes(routes!(catalog::show))
         .routes(routes!(instances::list, instances::create))
-        .routes(routes!(instances::show, instances::change, instances::delete))
+        .routes(routes!(
+            instances::show,
+            instances::change,
+            instances::delete
+        ))
         .routes(routes!(instances::retry))
         .routes(routes!(instances::upgrade))
         .routes(routes!(instances::connection))
@@ -69,7 +76,10 @@ pub fn router() -> (Router<AppState>, Document) {
 
 /// `/openapi.json`.
 pub fn openapi(document: Arc<Document>) -> Router<AppState> {
-    Router::new().route("/openapi.json", get(move |_: super::extract::Signed| async move { Json(document.as_ref().clone()) }))
+    Router::new().route(
+        "/openapi.json",
+        get(move |_: super::extract::Signed| async move { Json(document.as_ref().clone()) }),
+    )
 }
 
 /// How many items a page has: `limit`, within 1 to 200.
@@ -80,7 +90,13 @@ fn page_size(limit: Option<u32>) -> i64 {
 /// `Link: <…>; rel="next"` (RFC 8288) for the page after.
 fn link_next(path: &str, cursor: Option<&str>) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    if let Some(value) = cursor.and_then(|c| HeaderValue::from_str(&format!("<{path}{}cursor={c}>; rel=\"next\"", if path.contains('?') { "&" } else { "?" })).ok()) {
+    if let Some(value) = cursor.and_then(|c| {
+        HeaderValue::from_str(&format!(
+            "<{path}{}cursor={c}>; rel=\"next\"",
+            if path.contains('?') { "&" } else { "?" }
+        ))
+        .ok()
+    }) {
         headers.insert(header::LINK, value);
     }
     headers

@@ -5,7 +5,10 @@ use crate::{
     authz::{Action, Actor, Scope, require},
     db,
     error::Error,
-    http::{AppState, extract::{Path, Query, Signed}},
+    http::{
+        AppState,
+        extract::{Path, Query, Signed},
+    },
     ops,
 };
 use axum::{Json, extract::State};
@@ -32,34 +35,72 @@ pub struct TaskPage {
 }
 
 /// One page of what the filter lets through.
-pub async fn page(state: &AppState, filter: db::task::Filter, query: TaskQuery, path: &str) -> Result<(HeaderMap, Json<TaskPage>), Error> {
+pub async fn page(
+    state: &AppState,
+    filter: db::task::Filter,
+    query: TaskQuery,
+    path: &str,
+) -> Result<(HeaderMap, Json<TaskPage>), Error> {
     let limit = page_size(query.limit);
-    let filter = db::task::Filter { before: query.cursor, ..filter };
+    let filter = db::task::Filter {
+        before: query.cursor,
+        ..filter
+    };
     let mut items = db::task::list(&state.ops.pool, &filter, limit + 1).await?;
     let more = items.len() as i64 > limit;
     items.truncate(limit as usize);
     let next_cursor = items.last().filter(|_| more).map(|t| t.id.0);
-    let headers = link_next(&format!("{path}?limit={limit}"), next_cursor.map(|c| c.to_string()).as_deref());
+    let headers = link_next(
+        &format!("{path}?limit={limit}"),
+        next_cursor.map(|c| c.to_string()).as_deref(),
+    );
     Ok((headers, Json(TaskPage { items, next_cursor })))
 }
 
 /// Tasks of every team one may see, newest first.
 #[utoipa::path(get, path = "/tasks", tag = "tasks", params(TaskQuery), responses((status = 200, body = TaskPage)))]
-pub async fn list(Signed(actor): Signed, State(state): State<AppState>, Query(query): Query<TaskQuery>) -> Result<(HeaderMap, Json<TaskPage>), Error> {
-    let filter = db::task::Filter { teams: actor.visible_teams(), ..Default::default() };
+pub async fn list(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Query(query): Query<TaskQuery>,
+) -> Result<(HeaderMap, Json<TaskPage>), Error> {
+    let filter = db::task::Filter {
+        teams: actor.visible_teams(),
+        ..Default::default()
+    };
     page(&state, filter, query, "/api/v1/tasks").await
 }
 
 async fn may_view(state: &AppState, actor: &Actor, id: Uuid) -> Result<(), Error> {
-    let team = db::task::find_team(&state.ops.pool, id).await?.ok_or_else(|| Problem::not_found("task"))?;
-    Ok(require(actor, Action::ViewInstance, Scope::Team(TeamId(team)), "task")?)
+    let team = db::task::find_team(&state.ops.pool, id)
+        .await?
+        .ok_or_else(|| Problem::not_found("task"))?;
+    Ok(require(
+        actor,
+        Action::ViewInstance,
+        Scope::Team(TeamId(team)),
+        "task",
+    )?)
 }
 
 /// One task.
 #[utoipa::path(get, path = "/tasks/{id}", tag = "tasks", params(("id" = Uuid, Path)), responses((status = 200, body = Task), (status = 404)))]
-pub async fn show(Signed(actor): Signed, State(state): State<AppState>, Path(id): Path<Uuid>) -> Result<Json<Task>, Error> {
+pub async fn show(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Path(id): Path<Uuid>,
+) -> Result<Json<Task>, Error> {
     may_view(&state, &actor, id).await?;
-    let found = db::task::list(&state.ops.pool, &db::task::Filter { id: Some(id), ..Default::default() }, 1).await?.pop();
+    let found = db::task::list(
+        &state.ops.pool,
+        &db::task::Filter {
+            id: Some(id),
+            ..Default::default()
+        },
+        1,
+    )
+    .await?
+    .pop();
     Ok(Json(found.ok_or_else(|| Problem::not_found("task"))?))
 }
 
@@ -80,14 +121,28 @@ pub struct LogPage {
 
 /// Up to 1000 lines of its log, oldest first.
 #[utoipa::path(get, path = "/tasks/{id}/log", tag = "tasks", params(("id" = Uuid, Path), LogQuery), responses((status = 200, body = LogPage)))]
-pub async fn log(Signed(actor): Signed, State(state): State<AppState>, Path(id): Path<Uuid>, Query(query): Query<LogQuery>) -> Result<Json<LogPage>, Error> {
+pub async fn log(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Path(id): Path<Uuid>,
+    Query(query): Query<LogQuery>,
+) -> Result<Json<LogPage>, Error> {
     may_view(&state, &actor, id).await?;
-    Ok(Json(LogPage { items: db::task::log(&state.ops.pool, id, query.after, 1000).await? }))
+    Ok(Json(LogPage {
+        items: db::task::log(&state.ops.pool, id, query.after, 1000).await?,
+    }))
 }
 
 /// Cancels a task.
 #[utoipa::path(post, path = "/tasks/{id}/cancel", tag = "tasks", params(("id" = Uuid, Path)), responses((status = 202, body = Task), (status = 409)))]
-pub async fn cancel(Signed(actor): Signed, State(state): State<AppState>, Path(id): Path<Uuid>) -> Result<(StatusCode, Json<Task>), Error> {
+pub async fn cancel(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Path(id): Path<Uuid>,
+) -> Result<(StatusCode, Json<Task>), Error> {
     may_view(&state, &actor, id).await?;
-    Ok((StatusCode::ACCEPTED, Json(ops::cancel_task(&state.ops, &actor, id).await?)))
+    Ok((
+        StatusCode::ACCEPTED,
+        Json(ops::cancel_task(&state.ops, &actor, id).await?),
+    ))
 }

@@ -4,7 +4,10 @@ use crate::{
     authz::Actor,
     db,
     error::Error,
-    http::{AppState, extract::{Json as Body, Signed}},
+    http::{
+        AppState,
+        extract::{Json as Body, Signed},
+    },
     ops::{self, CreateTeam},
 };
 use axum::{Json, extract::State};
@@ -30,7 +33,11 @@ pub async fn visible_teams(ops: &ops::Ops, actor: &Actor) -> Result<Vec<Team>, E
     Ok(all
         .into_iter()
         .map(|t| Team {
-            role: actor.teams.iter().find(|own| own.id == TeamId(t.id)).and_then(|own| own.role),
+            role: actor
+                .teams
+                .iter()
+                .find(|own| own.id == TeamId(t.id))
+                .and_then(|own| own.role),
             id: TeamId(t.id),
             slug: t.slug,
             title: t.title,
@@ -40,18 +47,35 @@ pub async fn visible_teams(ops: &ops::Ops, actor: &Actor) -> Result<Vec<Team>, E
 
 /// Teams.
 #[utoipa::path(get, path = "/teams", tag = "teams", responses((status = 200, body = TeamList)))]
-pub async fn list(Signed(actor): Signed, State(state): State<AppState>) -> Result<Json<TeamList>, Error> {
-    Ok(Json(TeamList { items: visible_teams(&state.ops, &actor).await? }))
+pub async fn list(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+) -> Result<Json<TeamList>, Error> {
+    Ok(Json(TeamList {
+        items: visible_teams(&state.ops, &actor).await?,
+    }))
 }
 
 /// Makes a team.
 #[utoipa::path(post, path = "/teams", tag = "teams", request_body = CreateTeam, responses((status = 201, body = Team), (status = 403), (status = 409), (status = 422)))]
-pub async fn create(Signed(actor): Signed, State(state): State<AppState>, Body(ask): Body<CreateTeam>) -> Result<(StatusCode, Json<Team>), Error> {
-    Ok((StatusCode::CREATED, Json(ops::create_team(&state.ops, &actor, ask).await?)))
+pub async fn create(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Body(ask): Body<CreateTeam>,
+) -> Result<(StatusCode, Json<Team>), Error> {
+    Ok((
+        StatusCode::CREATED,
+        Json(ops::create_team(&state.ops, &actor, ask).await?),
+    ))
 }
 
 /// Who am I.
 #[utoipa::path(get, path = "/me", tag = "teams", responses((status = 200, body = Me)))]
 pub async fn me(Signed(actor): Signed) -> Json<Me> {
-    Json(Me { id: actor.user, name: actor.name, admin: actor.admin, teams: actor.teams })
+    Json(Me {
+        id: actor.user,
+        name: actor.name,
+        admin: actor.admin,
+        teams: actor.teams,
+    })
 }

@@ -17,19 +17,34 @@ pub struct Marks<'a> {
 
 fn checked(job: &Job) -> Result<(), Fault> {
     let (release, namespace) = (&job.work.release_name, &job.work.release_namespace);
-    check_label(release, 53).map_err(|why| Fault::Rejected(format!("release name {release:?} {why}")))?;
-    check_label(namespace, 63).map_err(|why| Fault::Rejected(format!("namespace {namespace:?} {why}")))
+    check_label(release, 53)
+        .map_err(|why| Fault::Rejected(format!("release name {release:?} {why}")))?;
+    check_label(namespace, 63)
+        .map_err(|why| Fault::Rejected(format!("namespace {namespace:?} {why}")))
 }
 
 /// A label value: at most 63 of `[A-Za-z0-9._-]`.
 pub fn label_value(text: &str) -> String {
-    let safe = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
+    let safe = |c: char| {
+        if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') {
+            c
+        } else {
+            '_'
+        }
+    };
     let cut: String = text.chars().take(63).map(safe).collect();
-    cut.trim_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned()
+    cut.trim_matches(|c: char| !c.is_ascii_alphanumeric())
+        .to_owned()
 }
 
 /// `helm upgrade --install` of the chart archive with one values file.
-pub fn upgrade(job: &Job, marks: &Marks<'_>, chart: &Path, values: &Path, timeout: Duration) -> Result<Vec<String>, Fault> {
+pub fn upgrade(
+    job: &Job,
+    marks: &Marks<'_>,
+    chart: &Path,
+    values: &Path,
+    timeout: Duration,
+) -> Result<Vec<String>, Fault> {
     checked(job)?;
     let labels = [
         (crate::cluster::INSTALLATION, marks.installation.to_owned()),
@@ -72,7 +87,10 @@ pub fn judge(stderr: &str) -> Fault {
     let words = last_words(stderr);
     let has = |needles: &[&str]| needles.iter().any(|n| stderr.contains(n));
     if has(&["being terminated"]) {
-        return Fault::Outage { what: "a namespace that is being removed".into(), error: words };
+        return Fault::Outage {
+            what: "a namespace that is being removed".into(),
+            error: words,
+        };
     }
     if has(&[
         "connection refused",
@@ -89,7 +107,10 @@ pub fn judge(stderr: &str) -> Fault {
         "unexpected EOF",
         "http2: client connection lost",
     ]) {
-        return Fault::Outage { what: "the Kubernetes API".into(), error: words };
+        return Fault::Outage {
+            what: "the Kubernetes API".into(),
+            error: words,
+        };
     }
     if has(&[
         "parse error at",
@@ -111,9 +132,18 @@ pub fn judge(stderr: &str) -> Fault {
 /// Helm's own words, without what it says around them.
 fn last_words(stderr: &str) -> String {
     let at = stderr.rfind("Error:").unwrap_or(0);
-    let words: String = stderr[at..].lines().map(str::trim).filter(|l| !l.is_empty()).collect::<Vec<_>>().join(" ");
+    let words: String = stderr[at..]
+        .lines()
+        .map(str::trim)
+        .filter(|l| !l.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ");
     let words = words.strip_prefix("Error: ").unwrap_or(&words);
-    if words.is_empty() { "Helm ended without a word".into() } else { words.chars().take(2000).collect() }
+    if words.is_empty() {
+        "Helm ended without a word".into()
+    } else {
+        words.chars().take(2000).collect()
+    }
 }
 
 #[cfg(test)]
@@ -129,12 +159,18 @@ mod tests {
 
     #[test]
     fn helms_words_are_judged() {
-        assert!(matches!(judge("Error: Kubernetes cluster unreachable: dial tcp: connection refused"), Fault::Outage { .. }));
+        assert!(matches!(
+            judge("Error: Kubernetes cluster unreachable: dial tcp: connection refused"),
+            Fault::Outage { .. }
+        ));
         assert_eq!(
             judge("level=WARN\nError: UPGRADE FAILED: template: web/templates/a.yaml:3: execution error at (web/a.yaml:3:4): no size"),
             Fault::Rejected("UPGRADE FAILED: template: web/templates/a.yaml:3: execution error at (web/a.yaml:3:4): no size".into())
         );
-        assert!(matches!(judge("Error: UPGRADE FAILED: timed out"), Fault::Failed(_)));
+        assert!(matches!(
+            judge("Error: UPGRADE FAILED: timed out"),
+            Fault::Failed(_)
+        ));
         assert_eq!(judge(""), Fault::Failed("Helm ended without a word".into()));
     }
 }

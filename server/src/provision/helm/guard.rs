@@ -4,7 +4,10 @@
 //! *thread* that spawned the child ends, and here that is the main thread.
 
 use nix::{
-    sys::{prctl, signal::{self, Signal}},
+    sys::{
+        prctl,
+        signal::{self, Signal},
+    },
     unistd::Pid,
 };
 use std::{
@@ -56,16 +59,24 @@ pub struct GuardArgs {
 /// When the child cannot be started.
 pub fn run(args: &GuardArgs) -> anyhow::Result<i32> {
     let mut command = Command::new(&args.argv[0]);
-    command.args(&args.argv[1..]).stdin(Stdio::null()).process_group(0);
+    command
+        .args(&args.argv[1..])
+        .stdin(Stdio::null())
+        .process_group(0);
     if let (Some(uid), Some(gid)) = (args.uid, args.gid) {
         command.uid(uid).gid(gid);
     }
     // SAFETY: prctl is async-signal-safe; nothing is allocated or locked between fork and exec.
-    #[allow(unsafe_code, reason = "the only way to have the child die with a guard that is killed -9")]
+    #[allow(
+        unsafe_code,
+        reason = "the only way to have the child die with a guard that is killed -9"
+    )]
     unsafe {
         command.pre_exec(|| prctl::set_pdeathsig(Signal::SIGKILL).map_err(Into::into));
     }
-    let mut child = command.spawn().map_err(|e| anyhow::anyhow!("cannot start {}: {e}", args.argv[0]))?;
+    let mut child = command
+        .spawn()
+        .map_err(|e| anyhow::anyhow!("cannot start {}: {e}", args.argv[0]))?;
     let group = Pid::from_raw(-i32::try_from(child.id())?);
     let heard = listen();
     // A signal meant for all of a group or machine must not make an orphan: it stops the child in order.
@@ -73,7 +84,11 @@ pub fn run(args: &GuardArgs) -> anyhow::Result<i32> {
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         signal_hook::flag::register(signal as i32, told.clone())?;
     }
-    let stop_signal = if args.interrupt { Signal::SIGINT } else { Signal::SIGTERM };
+    let stop_signal = if args.interrupt {
+        Signal::SIGINT
+    } else {
+        Signal::SIGTERM
+    };
     let (mut beat, mut kill_at) = (Instant::now(), None::<Instant>);
     let span = |ms: u64| (ms > 0).then(|| Duration::from_millis(ms));
     loop {
@@ -119,5 +134,7 @@ fn listen() -> mpsc::Receiver<u8> {
 }
 
 fn code(status: ExitStatus) -> i32 {
-    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+    status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }

@@ -17,10 +17,15 @@ use svcforge_app::domain::Verdict;
 
 impl Kubernetes {
     /// "Succeeded" means: release deployed ∧ chart version is the target ∧ every workload complete.
-    pub(in crate::provision) async fn install_chart(&self, job: &Job, attempt: &Attempt) -> Result<Vec<ObjectRef>, Fault> {
+    pub(in crate::provision) async fn install_chart(
+        &self,
+        job: &Job,
+        attempt: &Attempt,
+    ) -> Result<Vec<ObjectRef>, Fault> {
         let namespace = &job.work.release_namespace;
         attempt.step("Prepare the namespace").await?;
-        cluster::ensure_namespace(&self.clients, &self.installation, &job.work.team, namespace).await?;
+        cluster::ensure_namespace(&self.clients, &self.installation, &job.work.team, namespace)
+            .await?;
         let head = self.own_head(job).await?;
         if !job.entry.credentials.is_empty() {
             attempt.step("Make the credentials").await?;
@@ -41,16 +46,35 @@ impl Kubernetes {
     async fn run_upgrade(&self, job: &Job, next: i32, attempt: &Attempt) -> Result<(), Fault> {
         attempt.step("Run Helm").await?;
         let dir = Workdir::new()?;
-        let chart = job.chart.as_deref().ok_or_else(|| Fault::Rejected("its entry revision has no chart".into()))?;
+        let chart = job
+            .chart
+            .as_deref()
+            .ok_or_else(|| Fault::Rejected("its entry revision has no chart".into()))?;
         let chart = dir.write("chart.tgz", chart)?;
-        let values = compose(&job.entry, &job.parameters, &format!("{}-credentials", job.work.release_name));
+        let values = compose(
+            &job.entry,
+            &job.parameters,
+            &format!("{}-credentials", job.work.release_name),
+        );
         let values = serde_json::to_vec(&values).map_err(|e| Fault::Rejected(e.to_string()))?;
         let digest = HEXLOWER.encode(&Sha256::digest(&values)[..16]);
         let values = dir.write("values.json", &values)?;
-        let marks = Marks { installation: &self.installation, values: &digest, token: attempt.task.token };
+        let marks = Marks {
+            installation: &self.installation,
+            values: &digest,
+            token: attempt.task.token,
+        };
         let argv = upgrade(job, &marks, &chart, &values, self.helm.timeout)?;
         // Recorded before Helm starts: what lets the next attempt tell this one's leavings from a person's work.
-        if !db::instance::record_revision(&attempt.pool, job.instance_id, next, attempt.task.id, attempt.task.token).await? {
+        if !db::instance::record_revision(
+            &attempt.pool,
+            job.instance_id,
+            next,
+            attempt.task.id,
+            attempt.task.token,
+        )
+        .await?
+        {
             return Err(Fault::Stopped(Stop::LeaseLost));
         }
         self.helm.run(&argv, &dir, attempt).await
@@ -58,19 +82,33 @@ impl Kubernetes {
 
     /// What Helm's exit code claims is looked up.
     async fn verify(&self, job: &Job) -> Result<Vec<ObjectRef>, Fault> {
-        let head = self.own_head(job).await?.ok_or_else(|| Fault::Failed("Helm says it is done, but there is no release".into()))?;
+        let head = self
+            .own_head(job)
+            .await?
+            .ok_or_else(|| Fault::Failed("Helm says it is done, but there is no release".into()))?;
         if head.status != "deployed" {
-            return Err(Fault::Failed(format!("Helm says it is done, but revision {} is {}", head.revision, head.status)));
+            return Err(Fault::Failed(format!(
+                "Helm says it is done, but revision {} is {}",
+                head.revision, head.status
+            )));
         }
         let content = release::content(&self.clients, &job.work.release_namespace, &head).await?;
         if content.chart_version != job.entry.chart_version {
-            return Err(Fault::Failed(format!("the release runs chart {}, not {}", content.chart_version, job.entry.chart_version)));
+            return Err(Fault::Failed(format!(
+                "the release runs chart {}, not {}",
+                content.chart_version, job.entry.chart_version
+            )));
         }
         Ok(content.objects)
     }
 
     /// Tells the observer what to look for while this attempt still waits.
-    async fn record_parts(&self, job: &Job, parts: &[ObjectRef], attempt: &Attempt) -> Result<(), Fault> {
+    async fn record_parts(
+        &self,
+        job: &Job,
+        parts: &[ObjectRef],
+        attempt: &Attempt,
+    ) -> Result<(), Fault> {
         let mut tx = attempt.pool.begin().await?;
         if !db::queue::hold(&mut tx, attempt.task.id, attempt.task.token).await? {
             return Err(Fault::Stopped(Stop::LeaseLost));
@@ -81,7 +119,12 @@ impl Kubernetes {
     }
 
     /// Watches this release until every part of it is complete.
-    async fn wait_ready(&self, job: &Job, parts: &[ObjectRef], attempt: &Attempt) -> Result<(), Fault> {
+    async fn wait_ready(
+        &self,
+        job: &Job,
+        parts: &[ObjectRef],
+        attempt: &Attempt,
+    ) -> Result<(), Fault> {
         let (stores, mut changed) = Stores::start(&self.clients, Some(&job.work.release_namespace));
         let until = tokio::time::Instant::now() + self.helm.timeout;
         let mut said = String::new();
@@ -100,7 +143,9 @@ impl Kubernetes {
                 said = seen.sentence.clone();
             }
             // A chart without workloads has nothing to wait for.
-            if seen.parts.is_empty() || matches!(seen.verdict, Verdict::Complete | Verdict::ScaledToZero) {
+            if seen.parts.is_empty()
+                || matches!(seen.verdict, Verdict::Complete | Verdict::ScaledToZero)
+            {
                 return Ok(());
             }
             tokio::select! {

@@ -17,37 +17,77 @@ impl Kubernetes {
         match head {
             Some(head) if !head.is_ours(&self.installation, &job.instance_id.to_string()) => {
                 let owner = release::owner_words(&head.labels);
-                Err(Fault::Rejected(format!("release {name} in {namespace} is not this service's: it belongs to {owner}. It was not touched")))
+                Err(Fault::Rejected(format!(
+                    "release {name} in {namespace} is not this service's: it belongs to {owner}. It was not touched"
+                )))
             }
             other => Ok(other),
         }
     }
 
     /// Makes the release free for the next attempt, and tells so on the timeline.
-    pub(super) async fn recover(&self, job: &Job, head: &Head, attempt: &Attempt) -> Result<(), Fault> {
+    pub(super) async fn recover(
+        &self,
+        job: &Job,
+        head: &Head,
+        attempt: &Attempt,
+    ) -> Result<(), Fault> {
         let namespace = &job.work.release_namespace;
         if head.status == "uninstalling" {
             attempt.step("Finish an interrupted removal").await?;
             let dir = Workdir::new()?;
-            self.helm.run(&super::argv::uninstall(job, self.helm.timeout)?, &dir, attempt).await?;
-            return tell(job, attempt, "an interrupted removal of its release was finished").await;
+            self.helm
+                .run(
+                    &super::argv::uninstall(job, self.helm.timeout)?,
+                    &dir,
+                    attempt,
+                )
+                .await?;
+            return tell(
+                job,
+                attempt,
+                "an interrupted removal of its release was finished",
+            )
+            .await;
         }
         if !head.status.starts_with("pending-") {
             return Ok(());
         }
-        let recorded = job.work.release_revision.is_some_and(|ours| head.revision <= ours);
+        let recorded = job
+            .work
+            .release_revision
+            .is_some_and(|ours| head.revision <= ours);
         if !recorded {
             // Somebody's own Helm is at work. It cannot be longer than its timeout allows.
-            let age = head.created_at.map_or(i64::MAX, |at| crate::clock::now().as_second() - at);
-            let patience = i64::try_from((self.helm.timeout + Duration::from_secs(60)).as_secs()).unwrap_or(i64::MAX);
+            let age = head
+                .created_at
+                .map_or(i64::MAX, |at| crate::clock::now().as_second() - at);
+            let patience = i64::try_from((self.helm.timeout + Duration::from_secs(60)).as_secs())
+                .unwrap_or(i64::MAX);
             if age < patience {
-                let error = format!("revision {} is {} and was not written by svcforge; it is left alone for {} s more", head.revision, head.status, patience - age);
-                return Err(Fault::Outage { what: "a person's own Helm to end".into(), error });
+                let error = format!(
+                    "revision {} is {} and was not written by svcforge; it is left alone for {} s more",
+                    head.revision,
+                    head.status,
+                    patience - age
+                );
+                return Err(Fault::Outage {
+                    what: "a person's own Helm to end".into(),
+                    error,
+                });
             }
         }
         attempt.step("Free the release").await?;
         release::free_pending(&self.clients, namespace, head).await?;
-        tell(job, attempt, &format!("revision {} had been left {} by an attempt that is dead; it was marked failed", head.revision, head.status)).await
+        tell(
+            job,
+            attempt,
+            &format!(
+                "revision {} had been left {} by an attempt that is dead; it was marked failed",
+                head.revision, head.status
+            ),
+        )
+        .await
     }
 }
 

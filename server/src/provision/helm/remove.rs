@@ -14,10 +14,18 @@ use std::{collections::BTreeSet, time::Duration};
 const LOOK: Duration = Duration::from_millis(400);
 
 impl Kubernetes {
-    pub(in crate::provision) async fn remove_chart(&self, job: &Job, attempt: &Attempt) -> Result<(), Fault> {
+    pub(in crate::provision) async fn remove_chart(
+        &self,
+        job: &Job,
+        attempt: &Attempt,
+    ) -> Result<(), Fault> {
         attempt.step("Check the release").await?;
         let head = self.own_head(job).await?;
-        let mut objects: BTreeSet<ObjectRef> = crate::db::observed::parts_of(&attempt.pool, job.instance_id).await?.into_iter().collect();
+        let mut objects: BTreeSet<ObjectRef> =
+            crate::db::observed::parts_of(&attempt.pool, job.instance_id)
+                .await?
+                .into_iter()
+                .collect();
         if let Some(head) = &head {
             // A record that cannot be decoded must not keep a service from being removed.
             match release::content(&self.clients, &job.work.release_namespace, head).await {
@@ -27,7 +35,9 @@ impl Kubernetes {
             }
             attempt.step("Run Helm").await?;
             let dir = Workdir::new()?;
-            self.helm.run(&uninstall(job, self.helm.timeout)?, &dir, attempt).await?;
+            self.helm
+                .run(&uninstall(job, self.helm.timeout)?, &dir, attempt)
+                .await?;
         }
         let objects: Vec<ObjectRef> = objects.into_iter().collect();
         let wipe = job.entry.on_delete == OnDelete::Wipe;
@@ -39,7 +49,13 @@ impl Kubernetes {
         Ok(())
     }
 
-    async fn wait_gone(&self, job: &Job, objects: &[ObjectRef], wipe: bool, attempt: &Attempt) -> Result<(), Fault> {
+    async fn wait_gone(
+        &self,
+        job: &Job,
+        objects: &[ObjectRef],
+        wipe: bool,
+        attempt: &Attempt,
+    ) -> Result<(), Fault> {
         let until = tokio::time::Instant::now() + self.helm.timeout;
         let mut said = String::new();
         loop {
@@ -54,7 +70,10 @@ impl Kubernetes {
                 }
             }
             if let Some(head) = self.own_head(job).await? {
-                left.push(format!("release revision {} ({})", head.revision, head.status));
+                left.push(format!(
+                    "release revision {} ({})",
+                    head.revision, head.status
+                ));
             }
             if left.is_empty() {
                 return Ok(());

@@ -52,7 +52,10 @@ impl Workdir {
     pub fn new() -> Result<Self, Fault> {
         use std::os::unix::fs::DirBuilderExt;
         let path = std::env::temp_dir().join(format!("svcforge-{}", crate::ids::new_secret()));
-        std::fs::DirBuilder::new().mode(0o700).create(&path).map_err(|e| Fault::Failed(format!("cannot make {}: {e}", path.display())))?;
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .map_err(|e| Fault::Failed(format!("cannot make {}: {e}", path.display())))?;
         Ok(Self(path))
     }
 
@@ -65,7 +68,9 @@ impl Workdir {
         let path = self.0.join(name);
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
-        let written = options.open(&path).and_then(|mut file| file.write_all(content));
+        let written = options
+            .open(&path)
+            .and_then(|mut file| file.write_all(content));
         written.map_err(|e| Fault::Failed(format!("cannot write {}: {e}", path.display())))?;
         Ok(path)
     }
@@ -87,15 +92,28 @@ impl Helm {
     ///
     /// # Errors
     /// [`Fault::Stopped`] when the attempt was told to stop; else what Helm's words mean.
-    pub async fn run(&self, argv: &[String], dir: &Workdir, attempt: &Attempt) -> Result<(), Fault> {
-        let mut child = self.command(argv, dir).spawn().map_err(|e| Fault::Failed(format!("cannot start Helm's guard: {e}")))?;
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    pub async fn run(
+        &self,
+        argv: &[String],
+        dir: &Workdir,
+        attempt: &Attempt,
+    ) -> Result<(), Fault> {
+        let mut child = self
+            .command(argv, dir)
+            .spawn()
+            .map_err(|e| Fault::Failed(format!("cannot start Helm's guard: {e}")))?;
+        let (stdin, stdout, stderr) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(mut stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
             return Err(Fault::Failed("Helm's guard has no pipes".into()));
         };
         attempt.log("svcforge", &format!("helm {}", argv.join(" ")));
         let ended = async {
-            let ((), words, status) = tokio::join!(stream(stdout, "stdout", attempt), capture(stderr, attempt), child.wait());
+            let ((), words, status) = tokio::join!(
+                stream(stdout, "stdout", attempt),
+                capture(stderr, attempt),
+                child.wait()
+            );
             (words, status)
         };
         let (stop, (words, status)) = supervise(&mut stdin, attempt, ended).await;
@@ -123,7 +141,10 @@ impl Helm {
         if let Some(context) = &self.context {
             command.arg(format!("--kube-context={context}"));
         }
-        command.args(argv).env_clear().envs(self.environment.iter().cloned());
+        command
+            .args(argv)
+            .env_clear()
+            .envs(self.environment.iter().cloned());
         for (name, folder) in [
             ("HOME", "home"),
             ("HELM_CACHE_HOME", "cache"),
@@ -144,7 +165,11 @@ impl Helm {
 }
 
 /// Passes heartbeats on and asks the guard to end Helm when the attempt must stop; comes back when Helm has ended.
-async fn supervise<T>(stdin: &mut ChildStdin, attempt: &Attempt, ended: impl Future<Output = T>) -> (Option<Stop>, T) {
+async fn supervise<T>(
+    stdin: &mut ChildStdin,
+    attempt: &Attempt,
+    ended: impl Future<Output = T>,
+) -> (Option<Stop>, T) {
     let mut ended = std::pin::pin!(ended);
     let mut beats = attempt.heartbeats();
     let mut stopped = None;

@@ -45,7 +45,11 @@ impl TestApp {
         catalog::publish(&db.pool, &entries).await.unwrap();
         db::installation::load(&db.pool).await.unwrap();
         let changes = Changes::start(db.pool.clone());
-        let ops = Ops { pool: db.pool.clone(), changes, apps_namespace: "polychrome-apps".into() };
+        let ops = Ops {
+            pool: db.pool.clone(),
+            changes,
+            apps_namespace: "polychrome-apps".into(),
+        };
         let (tokens, team) = people(&db).await;
         let (wake, stop) = (Wake::default(), CancellationToken::new());
         tokio::spawn(queue::listen(db.dsn.clone(), wake.clone(), stop.clone()));
@@ -56,20 +60,47 @@ impl TestApp {
         let state = AppState {
             ops: ops.clone(),
             live,
-            info: Arc::new(Info { external_url: url.clone(), cluster_note: None, site: PathBuf::from("nowhere") }),
-            leptos: leptos::config::LeptosOptions::builder().output_name("svcforge").build(),
+            info: Arc::new(Info {
+                external_url: url.clone(),
+                cluster_note: None,
+                site: PathBuf::from("nowhere"),
+            }),
+            leptos: leptos::config::LeptosOptions::builder()
+                .output_name("svcforge")
+                .build(),
             draining: stop.clone(),
         };
         tokio::spawn(http::serve(listener, http::router(state), stop.clone()));
-        Self { db, ops, url, timing: fast(), wake, tokens, team, stop }
+        Self {
+            db,
+            ops,
+            url,
+            timing: fast(),
+            wake,
+            tokens,
+            team,
+            stop,
+        }
     }
 
     /// Starts a worker; it ends with the app, or when the token is cancelled.
     pub fn worker(&self, provisioner: Arc<dyn Provisioner>) -> CancellationToken {
         let stop = self.stop.child_token();
-        let tasks = Arc::new(Tasks { pool: self.db.pool.clone(), provisioner });
-        tokio::spawn(answer_reveals(tasks.clone(), self.wake.clone(), stop.clone()));
-        tokio::spawn(queue::sweep_forever(self.db.pool.clone(), self.timing, self.wake.clone(), stop.clone()));
+        let tasks = Arc::new(Tasks {
+            pool: self.db.pool.clone(),
+            provisioner,
+        });
+        tokio::spawn(answer_reveals(
+            tasks.clone(),
+            self.wake.clone(),
+            stop.clone(),
+        ));
+        tokio::spawn(queue::sweep_forever(
+            self.db.pool.clone(),
+            self.timing,
+            self.wake.clone(),
+            stop.clone(),
+        ));
         let worker = Worker {
             pool: self.db.pool.clone(),
             handler: tasks,
@@ -92,7 +123,11 @@ impl TestApp {
 
     /// One of `admin`, `owner`, `member`, `viewer`, `stranger`, or `nobody`.
     pub fn client(&self, who: &str) -> Client {
-        Client { url: self.url.clone(), token: self.tokens.get(who).cloned(), http: reqwest::Client::new() }
+        Client {
+            url: self.url.clone(),
+            token: self.tokens.get(who).cloned(),
+            http: reqwest::Client::new(),
+        }
     }
 
     /// Waits for an instance to be in one of these states.
@@ -104,7 +139,10 @@ impl TestApp {
             if states.iter().any(|s| instance["state"] == *s) {
                 return instance;
             }
-            assert!(std::time::Instant::now() < until, "not {states:?} in time: {instance:#}");
+            assert!(
+                std::time::Instant::now() < until,
+                "not {states:?} in time: {instance:#}"
+            );
             tokio::time::sleep(Duration::from_millis(30)).await;
         }
     }
@@ -121,7 +159,9 @@ async fn people(db: &TestDb) -> (BTreeMap<&'static str, String>, Uuid) {
     let team = Uuid::now_v7();
     // Namespaces are the cluster's, and the cluster is shared by every test: a slug of its own.
     let slug = format!("t{}", &team.simple().to_string()[20..]);
-    db::team::insert(&mut tx, team, "demo", "Demo", &format!("svcf-{slug}")).await.unwrap();
+    db::team::insert(&mut tx, team, "demo", "Demo", &format!("svcf-{slug}"))
+        .await
+        .unwrap();
     let mut tokens = BTreeMap::new();
     for (who, admin, role) in [
         ("admin", true, None),
@@ -135,7 +175,9 @@ async fn people(db: &TestDb) -> (BTreeMap<&'static str, String>, Uuid) {
             db::team::set_role(&mut tx, team, user, role).await.unwrap();
         }
         let (token, id, hash) = http::new_token();
-        db::user::replace_token(&mut tx, user, "test", &id, &hash).await.unwrap();
+        db::user::replace_token(&mut tx, user, "test", &id, &hash)
+            .await
+            .unwrap();
         tokens.insert(who, token);
     }
     tx.commit().await.unwrap();
@@ -151,7 +193,9 @@ pub struct Client {
 
 impl Client {
     pub fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
-        let request = self.http.request(method.parse().unwrap(), format!("{}{path}", self.url));
+        let request = self
+            .http
+            .request(method.parse().unwrap(), format!("{}{path}", self.url));
         match &self.token {
             Some(token) => request.bearer_auth(token),
             None => request,
@@ -162,7 +206,10 @@ impl Client {
         let response = request.send().await.unwrap();
         let status = response.status().as_u16();
         let text = response.text().await.unwrap();
-        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+        (
+            status,
+            serde_json::from_str(&text).unwrap_or(Value::String(text)),
+        )
     }
 
     pub async fn get(&self, path: &str) -> (u16, Value) {

@@ -9,11 +9,17 @@ use svcforge::{
 };
 
 pub fn kubeconfig() -> PathBuf {
-    std::env::var("SVCFORGE_TEST_KUBECONFIG").expect("SVCFORGE_TEST_KUBECONFIG is not set: run the tests by ./dev test").into()
+    std::env::var("SVCFORGE_TEST_KUBECONFIG")
+        .expect("SVCFORGE_TEST_KUBECONFIG is not set: run the tests by ./dev test")
+        .into()
 }
 
 pub fn bin(name: &str) -> PathBuf {
-    PathBuf::from(std::env::var("SVCFORGE_TEST_BIN").expect("SVCFORGE_TEST_BIN is not set: run the tests by ./dev test")).join(name)
+    PathBuf::from(
+        std::env::var("SVCFORGE_TEST_BIN")
+            .expect("SVCFORGE_TEST_BIN is not set: run the tests by ./dev test"),
+    )
+    .join(name)
 }
 
 pub fn svcforge_bin() -> PathBuf {
@@ -21,7 +27,10 @@ pub fn svcforge_bin() -> PathBuf {
 }
 
 pub async fn clients() -> Clients {
-    let settings = config::Cluster { kubeconfig: Some(kubeconfig()), ..Default::default() };
+    let settings = config::Cluster {
+        kubeconfig: Some(kubeconfig()),
+        ..Default::default()
+    };
     cluster::connect(&settings).await.unwrap().unwrap()
 }
 
@@ -52,7 +61,19 @@ pub fn kubectl(args: &[&str]) -> String {
 
 /// Runs kubectl.
 pub fn try_kubectl(args: &[&str]) -> (bool, String) {
-    let out = std::process::Command::new(bin("kubectl")).arg("--kubeconfig").arg(kubeconfig()).args(args).output().unwrap();
-    let text = if out.status.success() { out.stdout } else { out.stderr };
-    (out.status.success(), String::from_utf8_lossy(&text).into_owned())
+    let out = std::process::Command::new(bin("kubectl"))
+        .arg("--kubeconfig")
+        .arg(kubeconfig())
+        .args(args)
+        .output()
+        .unwrap();
+    let text = if out.status.success() {
+        out.stdout
+    } else {
+        out.stderr
+    };
+    (
+        out.status.success(),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
 }

@@ -8,7 +8,8 @@ use uuid::Uuid;
 static TEMPLATE: OnceCell<String> = OnceCell::const_new();
 
 fn admin_dsn() -> String {
-    std::env::var("SVCFORGE_TEST_PG").expect("SVCFORGE_TEST_PG is not set: run the tests by ./dev test")
+    std::env::var("SVCFORGE_TEST_PG")
+        .expect("SVCFORGE_TEST_PG is not set: run the tests by ./dev test")
 }
 
 fn dsn_of(name: &str) -> String {
@@ -18,7 +19,12 @@ fn dsn_of(name: &str) -> String {
 }
 
 pub fn settings(dsn: &str) -> config::Database {
-    config::Database { pg_dsn: Some(dsn.into()), pg_direct_dsn: None, pool_min_size: 1, pool_max_size: 12 }
+    config::Database {
+        pg_dsn: Some(dsn.into()),
+        pg_direct_dsn: None,
+        pool_min_size: 1,
+        pool_max_size: 12,
+    }
 }
 
 async fn template() -> &'static str {
@@ -26,7 +32,10 @@ async fn template() -> &'static str {
         .get_or_init(|| async {
             let name = format!("template_{}", Uuid::now_v7().simple());
             let mut admin = PgConnection::connect(&admin_dsn()).await.unwrap();
-            admin.execute(sqlx::AssertSqlSafe(format!("create database {name}"))).await.unwrap();
+            admin
+                .execute(sqlx::AssertSqlSafe(format!("create database {name}")))
+                .await
+                .unwrap();
             let pool = db::connect(&settings(&dsn_of(&name))).await.unwrap();
             db::migrate(&pool).await.unwrap();
             pool.close().await;
@@ -47,9 +56,16 @@ impl TestDb {
         let mut admin = PgConnection::connect(&admin_dsn()).await.unwrap();
         // Two copies of one template at once wait for each other's connection to it.
         loop {
-            match admin.execute(sqlx::AssertSqlSafe(format!("create database {name} template {template}"))).await {
+            match admin
+                .execute(sqlx::AssertSqlSafe(format!(
+                    "create database {name} template {template}"
+                )))
+                .await
+            {
                 Ok(_) => break,
-                Err(error) if error.to_string().contains("being accessed") => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
+                Err(error) if error.to_string().contains("being accessed") => {
+                    tokio::time::sleep(std::time::Duration::from_millis(50)).await
+                }
                 Err(error) => panic!("{error}"),
             }
         }

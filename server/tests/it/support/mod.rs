@@ -4,5 +4,5 @@ pub mod app;
 pub mod cluster;
 pub mod db;
 
-pub use app::{Client, TestApp};
+pub use app::TestApp;
 pub use db::TestDb;

@@ -1,0 +1,186 @@
+// The main job in a browser: request, ready, connection, delete; hydrated, and with JavaScript off.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { after, before, test } from "node:test";
+import { eventually, hydrated, launch, listen, shots, start } from "./up.mjs";
+
+let up, browser, session;
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const kubectl = (...args) => execFileSync(`${process.env.SVCFORGE_E2E_PLANE}/kubectl`, ["--kubeconfig", up.run.kubeconfig, ...args], { encoding: "utf8" });
+
+before(async () => {
+  up = await start();
+  browser = await launch();
+  const context = await browser.newContext({ javaScriptEnabled: false });
+  const page = await context.newPage();
+  await page.goto(up.link);
+  await page.screenshot({ path: `${shots}/signin.png` });
+  await page.getByRole("button", { name: "Sign in" }).click();
+  assert.match(page.url(), /\/services$/);
+  session = await context.storageState();
+});
+after(async () => { await browser?.close(); await up?.stop(); });
+
+const open = async (options = {}) => {
+  const context = await browser.newContext({ storageState: session, ...options });
+  return { context, page: await context.newPage() };
+};
+
+test("people without a session are sent to sign in", async () => {
+  const context = await browser.newContext();
+  const page = await context.newPage();
+  await page.goto(`${up.url}/services`);
+  assert.match(page.url(), /\/signin$/);
+  await context.close();
+});
+
+for (const js of [true, false]) {
+  const mode = js ? "hydrated" : "without JavaScript";
+  test(`request, ready, connection, delete: ${mode}`, async () => {
+    const { context, page } = await open({ javaScriptEnabled: js });
+    const complaints = [];
+    listen(page, complaints);
+    const name = js ? "orders" : "plain-orders";
+    await page.goto(`${up.url}/catalog`);
+    if (js) await hydrated(page);
+    await page.getByRole("link", { name: "Request PostgreSQL" }).click();
+    if (js) await page.getByLabel("Name").waitFor();
+    // What is wrong comes back beside its field, and nothing that was typed is lost.
+    await page.getByLabel("Name").evaluate?.((e) => e.removeAttribute("pattern")).catch(() => {});
+    await page.getByLabel("Storage").fill("7");
+    await page.getByLabel("Name").fill(name);
+    await page.getByRole("button", { name: "Request", exact: true }).click();
+    await page.waitForURL(/\/services\/[0-9a-f-]{36}$/);
+    assert.equal(await page.evaluate(() => document.documentElement.dataset.hydrated ?? "no").catch(() => "no") === "true" || !js || !!(await hydrated(page)), true);
+    // Hydrated, the page follows by itself; without, one reloads.
+    await eventually(async () => {
+      if (!js) await page.reload();
+      const text = await page.locator("h1").innerText();
+      assert.match(text, /ready/);
+    });
+    if (js) await hydrated(page); else assert.equal(await page.locator("html").getAttribute("data-hydrated"), null, "no script may have run");
+    const body = await page.locator("main").innerText();
+    for (const words of ["Serving: its pod is ready", "StatefulSet", "Make the credentials", "Run Helm", "Wait until it serves", "STATUS: deployed", "asked for PostgreSQL 1.0.0"]) assert.ok(body.includes(words), `${words} in:\n${body}`);
+    assert.ok(!/password\s+[A-Za-z0-9]{32}/i.test(body), "secrets are masked");
+    await page.screenshot({ path: `${shots}/service-${js ? "wide" : "nojs"}.png`, fullPage: true });
+    await page.getByRole("button", { name: "Reveal secrets" }).click();
+    await page.getByText(/postgres:\/\/app:[A-Za-z0-9]{32}@/).waitFor();
+    const release = /(\S+)\.svcf-demo\.svc/.exec(await page.locator("dl.connection").innerText())[1];
+    assert.match(kubectl("-n", "svcf-demo", "get", "sts,pvc", "-l", `app.kubernetes.io/instance=${release}`), new RegExp(`${release}\\s+1/1`));
+    await page.getByRole("link", { name: "Delete" }).click();
+    await page.getByLabel(`Type ${name} to confirm`).fill("wrong");
+    await page.getByRole("button", { name: "Delete" }).click();
+    await page.getByText(`is not its name; type ${name} to confirm`).waitFor();
+    assert.equal(await page.getByLabel(`Type ${name} to confirm`).inputValue(), "wrong");
+    await page.getByLabel(`Type ${name} to confirm`).fill(name);
+    await page.getByRole("button", { name: "Delete" }).click();
+    await eventually(async () => {
+      if (!js) await page.reload();
+      assert.match(await page.locator("h1").innerText(), /deleted/);
+    });
+    assert.equal(kubectl("-n", "svcf-demo", "get", "all,pvc,secret", "-o", "name").trim(), "");
+    const unexpected = complaints.filter((c) => !/status of 422/.test(c));
+    assert.deepEqual(unexpected, []);
+    await context.close();
+  });
+}
+
+test("a form that is not taken comes back with what was typed", async () => {
+  const { context, page } = await open({ javaScriptEnabled: false });
+  await page.goto(`${up.url}/request/web`);
+  // No browser check may stand in for the server's: post what a browser would not.
+  const cookie = session.cookies.map((c) => `${c.name}=${c.value}`).join("; ");
+  const posted = await fetch(`${up.url}/request/web`, {
+    method: "POST", redirect: "manual",
+    headers: { cookie, "content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "same-origin" },
+    body: new URLSearchParams({ team: "demo", name: "Bad<script>", "p.image": "nginx:1", "p.port": "99999", "p.replicas": "0123", "p.env": "A=1\nB", ttl_days: "soon" }),
+  });
+  const html = await posted.text();
+  assert.equal(posted.status, 422);
+  assert.ok(html.includes("Bad&lt;script&gt;") && !html.includes("Bad<script>"), "escaped");
+  assert.ok(html.includes("must be a whole number of days"));
+  const early = await fetch(`${up.url}/request/web`, {
+    method: "POST", redirect: "manual",
+    headers: { cookie, "content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "same-origin" },
+    body: new URLSearchParams({ team: "demo", name: "UPPER", "p.image": "nginx:1", "p.port": "99999" }),
+  });
+  const again = await early.text();
+  assert.ok(again.includes('value="UPPER"') && again.includes('value="99999"') && again.includes("99999 is greater than the maximum of 65535"), again);
+  assert.ok(again.includes("may contain only a-z"));
+  const cross = await fetch(`${up.url}/request/web`, { method: "POST", headers: { cookie, "sec-fetch-site": "cross-site" } });
+  assert.equal(cross.status, 403);
+  await context.close();
+});
+
+test("two posts of one form make one service", async () => {
+  const { context, page } = await open();
+  await page.goto(`${up.url}/request/cache`);
+  await hydrated(page);
+  await page.getByLabel("Name").fill("double");
+  const button = page.getByRole("button", { name: "Request", exact: true });
+  await button.dblclick();
+  await page.waitForURL(/\/services\/[0-9a-f-]{36}$/);
+  const { body } = await up.api("/api/v1/instances?q=double");
+  assert.equal(body.items.length, 1);
+  await context.close();
+});
+
+const pages = async () => {
+  const { body } = await up.api("/api/v1/instances");
+  const id = body.items[0].id;
+  return { services: "/services", none: "/services?q=zzz", catalog: "/catalog", request: "/request/postgres", web: "/request/web", service: `/services/${id}`, delete: `/services/${id}/delete`, missing: "/nowhere" };
+};
+
+for (const [look, options] of Object.entries({
+  wide: { viewport: { width: 1360, height: 900 } },
+  dark: { viewport: { width: 1360, height: 900 }, colorScheme: "dark" },
+  narrow: { viewport: { width: 360, height: 740 } },
+})) {
+  test(`every page is clean and accessible: ${look}`, async () => {
+    const { context, page } = await open(options);
+    const complaints = [];
+    listen(page, complaints);
+    for (const [name, path] of Object.entries(await pages())) {
+      const response = await page.goto(up.url + path);
+      assert.equal(response.status(), name === "missing" ? 404 : 200, name);
+      assert.match(response.headers()["content-security-policy"], /script-src 'self' 'nonce-/, name);
+      await hydrated(page);
+      await page.waitForTimeout(200);
+      await page.screenshot({ path: `${shots}/${name}-${look}.png`, fullPage: true });
+      const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      assert.ok(over <= 0, `${name} is ${over} px too wide`);
+      await page.evaluate(axe);
+      const found = await page.evaluate(() => window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] }));
+      assert.deepEqual(found.violations.map((v) => `${name}: ${v.id}: ${v.nodes.map((n) => n.html).join(" | ")}`), []);
+    }
+    assert.deepEqual(complaints.filter((c) => !/status of 404/.test(c)), []);
+    await context.close();
+  });
+}
+
+test("the page says when it may be old, and catches up", async () => {
+  const { context, page } = await open();
+  const { body } = await up.api("/api/v1/instances");
+  await page.goto(`${up.url}/services/${body.items[0].id}`);
+  await hydrated(page);
+  await page.route("**/api/v1/stream", (route) => route.abort());
+  await context.setOffline(true);
+  await eventually(async () => assert.match(await page.locator(".stale").innerText(), /Reconnecting; last update/), 40_000);
+  await context.close();
+});
+
+test("kill -9 in the middle of an install: the next up ends it, and nothing was left running", async () => {
+  const made = await Promise.all([1, 2, 3].map((n) => up.api("/api/v1/instances", { method: "POST", body: JSON.stringify({ team: "demo", type: "cache", name: `crash-${n}` }) })));
+  up.child.kill("SIGKILL");
+  const old = up;
+  up = await start();
+  for (const pid of Object.values(old.run.pids)) assert.throws(() => process.kill(pid, 0), `pid ${pid} of the killed run lives`);
+  // A lost lease is taken over after 75 s at the soonest.
+  for (const { body } of made) {
+    await eventually(async () => assert.equal((await up.api(`/api/v1/instances/${body.id}`)).body.state, "ready"), 120_000);
+    const { body: one } = await up.api(`/api/v1/instances/${body.id}`);
+    assert.equal(kubectl("-n", one.release.namespace, "get", "secret", "-l", `owner=helm,name=${one.release.name},status=deployed`, "-o", "name").trim().split("\n").length, 1);
+  }
+});

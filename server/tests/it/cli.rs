@@ -1,0 +1,87 @@
+//! The command line's refusals: each names what to do.
+
+use crate::support::{TestDb, cluster::svcforge_bin};
+use std::process::Command;
+
+fn run(args: &[&str], env: &[(&str, &str)]) -> (bool, String) {
+    let out = Command::new(svcforge_bin())
+        .args(args)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .envs(env.iter().copied())
+        .output()
+        .unwrap();
+    (
+        out.status.success(),
+        format!(
+            "{}{}",
+            String::from_utf8_lossy(&out.stdout),
+            String::from_utf8_lossy(&out.stderr)
+        ),
+    )
+}
+
+#[tokio::test]
+async fn refusals_name_the_setting() {
+    let db = TestDb::new().await;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let dsn = [("SVCFORGE_PG_DSN", db.dsn.as_str())];
+    let web = ["serve", "--roles", "web"];
+    for (args, env, words) in [
+        (&web[..], &[][..], "SVCFORGE_PG_DSN"),
+        (
+            &["migrate"][..],
+            &[("SVCFORGE_PG_DSNN", "postgres://x")][..],
+            "SVCFORGE_PG_DSN",
+        ),
+        (
+            &web[..],
+            &[("SVCFORGE_PG_DSN", "postgres://svcforge@127.0.0.1:1/x")][..],
+            "cannot reach the Postgres",
+        ),
+        (&["serve"][..], &dsn[..], "SVCFORGE_KUBECONFIG"),
+        (
+            &["serve", "--kubeconfig", "/nowhere"][..],
+            &dsn[..],
+            "/nowhere",
+        ),
+        (
+            &["serve", "--roles", "web", "--listen", &address][..],
+            &dsn[..],
+            "SVCFORGE_LISTEN",
+        ),
+        (
+            &["serve", "--roles", "web", "--lease-seconds", "240"][..],
+            &dsn[..],
+            "SVCFORGE_LEASE_SECONDS (240) must exceed SVCFORGE_HELM_TIMEOUT_S (240)",
+        ),
+        (&["catalog", "check", "/nowhere"][..], &[][..], "/nowhere"),
+        (
+            &["up", "--dir", "/proc/nowhere"][..],
+            &[][..],
+            "/proc/nowhere",
+        ),
+    ] {
+        let (ok, said) = run(args, env);
+        assert!(!ok && said.contains(words), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn crds_and_openapi_are_what_is_committed() {
+    let committed = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../deploy/crds/servicedefinitions.yaml"
+    ))
+    .unwrap();
+    let (ok, made) = run(&["crd"], &[]);
+    assert!(ok);
+    assert_eq!(
+        made.trim_start_matches("---\n").trim(),
+        committed.trim(),
+        "run: svcforge crd --out deploy/crds"
+    );
+    let (ok, openapi) = run(&["openapi"], &[]);
+    assert!(ok && openapi.contains("/api/v1/instances"));
+}
