@@ -71,12 +71,13 @@ impl Live {
     }
 }
 
+/// `public/stream.js` holds the connection, one for all tabs of a browser, and tells by an event of the window.
 #[cfg(feature = "hydrate")]
 mod browser {
     use super::{Hearing, Live};
     use leptos::prelude::*;
     use wasm_bindgen::{JsCast, closure::Closure};
-    use web_sys::{EventSource, MessageEvent};
+    use web_sys::CustomEvent;
 
     pub fn start(live: Live) {
         live.now.set(Some(js_sys::Date::now()));
@@ -84,46 +85,28 @@ mod browser {
             move || live.now.set(Some(js_sys::Date::now())),
             std::time::Duration::from_secs(5),
         );
-        open(live);
-    }
-
-    fn tell(live: Live, what: String) {
-        live.changed.update(|(n, text)| {
-            *n += 1;
-            *text = what;
-        });
-    }
-
-    /// The browser reconnects by itself and sends `Last-Event-ID`; only a refused stream (signed out, say) ends.
-    fn open(live: Live) {
-        let Ok(source) = EventSource::new("/api/v1/stream") else {
-            return;
-        };
-        let opened = Closure::<dyn FnMut()>::new(move || live.hearing.set(Hearing::Yes));
-        source.set_onopen(Some(opened.as_ref().unchecked_ref()));
-        opened.forget();
-        let failed = Closure::<dyn FnMut()>::new(move || {
-            if !matches!(live.hearing.get_untracked(), Hearing::Lost(_)) {
-                live.hearing.set(Hearing::Lost(js_sys::Date::now()));
-            }
-        });
-        source.set_onerror(Some(failed.as_ref().unchecked_ref()));
-        failed.forget();
-        let changed = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
-            let text = event.data().as_string().unwrap_or_default();
-            let Ok(data) = serde_json::from_str::<serde_json::Value>(&text) else {
-                return;
-            };
-            let part = |name: &str| data[name].as_str().unwrap_or_default().to_owned();
-            tell(live, format!("{}:{}", part("topic"), part("id")));
+        let told = Closure::<dyn FnMut(CustomEvent)>::new(move |event: CustomEvent| {
+            let detail = event.detail().as_string().unwrap_or_default();
+            hear(live, detail.split_once(' ').unwrap_or((&detail, "")));
         });
         let _ =
-            source.add_event_listener_with_callback("changed", changed.as_ref().unchecked_ref());
-        changed.forget();
-        let reset = Closure::<dyn FnMut()>::new(move || tell(live, "reset".into()));
-        let _ = source.add_event_listener_with_callback("reset", reset.as_ref().unchecked_ref());
-        reset.forget();
-        // Kept open as long as the page lives.
-        std::mem::forget(source);
+            window().add_event_listener_with_callback("svcforge", told.as_ref().unchecked_ref());
+        // For as long as the page lives.
+        told.forget();
+    }
+
+    fn hear(live: Live, (kind, what): (&str, &str)) {
+        match kind {
+            "open" => live.hearing.set(Hearing::Yes),
+            "lost" if !matches!(live.hearing.get_untracked(), Hearing::Lost(_)) => {
+                live.hearing.set(Hearing::Lost(js_sys::Date::now()));
+                live.now.set(Some(js_sys::Date::now()));
+            }
+            "changed" => live.changed.update(|(n, text)| {
+                *n += 1;
+                *text = what.to_owned();
+            }),
+            _ => {}
+        }
     }
 }

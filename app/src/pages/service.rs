@@ -20,12 +20,17 @@ pub fn ServicePage() -> impl IntoView {
     let id = Memo::new(move |_| params.get().get("id").unwrap_or_default());
     let detail = Resource::new(move || id.get(), api::detail);
     let flash = SharedValue::new(|| use_context::<FormFlash>().unwrap_or_default()).into_inner();
+    let own_task = move |task: &str| {
+        let shown = detail.try_get_untracked().flatten();
+        shown
+            .and_then(Result::ok)
+            .is_some_and(|d| d.tasks.iter().any(|t| t.id.to_string() == task))
+    };
     expect_context::<Live>().on_change(
-        move |what| {
-            what.starts_with("task:")
-                || what
-                    .strip_prefix("instance:")
-                    .is_some_and(|i| i == id.get_untracked())
+        move |what| match what.split_once(':') {
+            Some(("task", task)) => own_task(task),
+            Some(("instance", instance)) => instance == id.get_untracked(),
+            _ => false,
         },
         move || detail.refetch(),
     );

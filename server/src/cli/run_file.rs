@@ -10,7 +10,7 @@ use std::{
 #[derive(Debug, Serialize)]
 pub struct RunFile {
     pub url: String,
-    pub metrics_url: Option<String>,
+    pub metrics_url: String,
     pub pg_dsn: String,
     pub kubeconfig: Option<PathBuf>,
     pub apps_namespace: String,

@@ -71,7 +71,13 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         }
         None => None,
     };
-    let listener = listen(&args.http.listen).await?;
+    let listener = listen(&args.http.listen, "SVCFORGE_LISTEN").await?;
+    let ip = listener.local_addr()?.ip();
+    let metrics = listen(
+        &std::net::SocketAddr::new(ip, args.http.metrics_port).to_string(),
+        "SVCFORGE_METRICS_PORT",
+    )
+    .await?;
     let external_url = args
         .http
         .external_url
@@ -86,6 +92,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         catalog: args.catalog.catalog_path.clone(),
         worker: args.worker,
         listener,
+        metrics,
         info: Info {
             external_url: external_url.trim_end_matches('/').into(),
             cluster_note: None,
@@ -97,11 +104,9 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
 }
 
 /// Binds, or names what is in the way.
-pub async fn listen(address: &str) -> anyhow::Result<TcpListener> {
+pub async fn listen(address: &str, setting: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {
-        format!(
-            "cannot listen on {address}: is the port taken? Choose another with SVCFORGE_LISTEN"
-        )
+        format!("cannot listen on {address}: is the port taken? Choose another with {setting}")
     })
 }
 
@@ -149,6 +154,7 @@ pub struct Parts {
     pub catalog: Option<PathBuf>,
     pub worker: config::Worker,
     pub listener: TcpListener,
+    pub metrics: TcpListener,
     pub info: Info,
 }
 
@@ -167,6 +173,7 @@ pub async fn host(
         catalog: path,
         worker,
         listener,
+        metrics,
         info,
     } = parts;
     db::installation::load(&pool).await?;
@@ -222,6 +229,11 @@ pub async fn host(
         };
         running.spawn(one.run(stop.clone()));
     }
+    running.spawn(http::serve(
+        metrics,
+        http::metrics::router(pool.clone()),
+        stop.clone(),
+    ));
     let live = Live::default();
     running.spawn(live.clone().feed(wake.changed.subscribe(), stop.clone()));
     let state = AppState {

@@ -47,6 +47,9 @@ pub struct UpArgs {
     /// Port of the portal; a free one when it is taken.
     #[arg(long, default_value_t = 8080)]
     port: u16,
+    /// Port of the metrics; a free one when it is taken.
+    #[arg(long, env = "SVCFORGE_METRICS_PORT", default_value_t = 9000)]
+    metrics_port: u16,
     /// Parts to run.
     #[arg(long, value_delimiter = ',', default_values_t = [Role::Web, Role::Worker, Role::Reconciler], value_enum)]
     roles: Vec<Role>,
@@ -172,10 +175,9 @@ async fn start_and_host(
     };
 
     let handout = hand_out(&pool).await?;
-    let listener = match TcpListener::bind(("127.0.0.1", args.port)).await {
-        Ok(listener) => listener,
-        Err(_) => TcpListener::bind(("127.0.0.1", 0)).await?,
-    };
+    let listener = bind(args.port).await?;
+    let metrics = bind(args.metrics_port).await?;
+    let metrics_url = format!("http://{}/metrics", metrics.local_addr()?);
     let url = format!("http://{}", listener.local_addr()?);
     let parts = Parts {
         pool: pool.clone(),
@@ -191,6 +193,7 @@ async fn start_and_host(
         ),
         worker: args.worker.clone(),
         listener,
+        metrics,
         info: Info {
             external_url: url.clone(),
             cluster_note: note.map(str::to_owned),
@@ -212,7 +215,7 @@ async fn start_and_host(
     }
     let run = RunFile {
         url: url.clone(),
-        metrics_url: None,
+        metrics_url,
         pg_dsn: dsn,
         kubeconfig: args.named.kubeconfig.clone(),
         apps_namespace: args.worker.apps_namespace.clone(),
@@ -228,6 +231,14 @@ async fn start_and_host(
     ));
     stop.cancelled().await;
     Ok(())
+}
+
+/// That port of loopback, or a free one when it is taken.
+async fn bind(port: u16) -> std::io::Result<TcpListener> {
+    match TcpListener::bind(("127.0.0.1", port)).await {
+        Ok(listener) => Ok(listener),
+        Err(_) => TcpListener::bind(("127.0.0.1", 0)).await,
+    }
 }
 
 /// Waits for the first catalog; a fault of it is said, and ends nothing: it may be mended while svcforge runs.

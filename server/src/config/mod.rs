@@ -128,6 +128,9 @@ pub struct Http {
     /// Address people use, e.g. `https://svcforge.example.org`; what cross-site checks compare with.
     #[arg(long, env = "SVCFORGE_EXTERNAL_URL")]
     pub external_url: Option<String>,
+    /// Port of the metrics, on the same address; apart, so that it can stay inside.
+    #[arg(long, env = "SVCFORGE_METRICS_PORT", default_value_t = 9000)]
+    pub metrics_port: u16,
     /// Folder with the browser bundle and the styles.
     #[arg(long, env = "SVCFORGE_SITE", default_value = "target/site")]
     pub site: PathBuf,

@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod catalog;
 pub mod event;
+pub mod gauges;
 pub mod idempotency;
 pub mod installation;
 pub mod instance;

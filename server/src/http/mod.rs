@@ -6,6 +6,7 @@ mod forms;
 mod health;
 mod limits;
 pub mod live;
+pub mod metrics;
 mod problem;
 pub mod request_id;
 mod serve;

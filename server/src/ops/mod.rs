@@ -12,7 +12,7 @@ pub use change_instance::{Change, change_instance, upgrade_instance};
 pub use create_team::{CreateTeam, create_team};
 pub use delete_instance::{Precondition, delete_instance};
 pub use request_instance::{RequestInstance, request_instance};
-pub use retry_instance::{cancel_task, retry_instance};
+pub use retry_instance::{cancel_task, retry_instance, retry_task};
 pub use reveal::reveal;
 
 use crate::{

@@ -11,7 +11,7 @@ use crate::{
     error::Error,
 };
 use serde_json::json;
-use svcforge_app::domain::{InstanceState, Problem, Task, TaskKind};
+use svcforge_app::domain::{InstanceState, Problem, Task, TaskKind, TaskState};
 use uuid::Uuid;
 
 /// Installs a failed instance again, as it is asked now; or removes one again whose removal failed.
@@ -74,6 +74,20 @@ pub async fn retry_instance(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task, 
     tx.commit().await?;
     ops.shown(id).await?;
     find_task(ops, task.id).await
+}
+
+/// Retries what a failed task was to do.
+///
+/// # Errors
+/// 404; 409 unless it and its instance have failed.
+pub async fn retry_task(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task, Error> {
+    let task = find_task(ops, id).await?;
+    ops.require_on(actor, Action::ChangeInstance, task.instance_id.0)
+        .await?;
+    if task.state != TaskState::Failed {
+        return Err(Problem::conflict("Only a task that has failed can be retried.").into());
+    }
+    retry_instance(ops, actor, task.instance_id.0).await
 }
 
 /// Cancels a task: one that waits ends now, one that runs is asked to stop.

@@ -121,7 +121,13 @@ async fn what_cannot_be_read_is_a_problem_too() {
             .header("content-type", kind)
             .body(body)
     };
-    let deep = [br#"{"team":"demo","type":"cache","name":"x","parameters":{"a":"#.to_vec(), b"[".repeat(90_000), b"]".repeat(90_000), b"}}".to_vec()].concat();
+    let deep = [
+        br#"{"team":"demo","type":"cache","name":"x","parameters":{"a":"#.to_vec(),
+        b"[".repeat(90_000),
+        b"]".repeat(90_000),
+        b"}}".to_vec(),
+    ]
+    .concat();
     for (request, status) in [
         (raw(b"{\"team\":".to_vec(), "application/json"), 400),
         (

@@ -42,6 +42,11 @@ const TABLE: &[(&str, &str, [u16; 5])] = &[
     ("get", "/api/v1/tasks/{id}/log", [401, 404, 200, 200, 200]),
     (
         "post",
+        "/api/v1/tasks/{id}/retry",
+        [401, 404, 403, 409, 409],
+    ),
+    (
+        "post",
         "/api/v1/tasks/{id}/cancel",
         [401, 404, 403, 202, 202],
     ),

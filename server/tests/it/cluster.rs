@@ -620,6 +620,8 @@ async fn r1_a_killed_worker_leaves_no_helm_and_the_instance_converges() {
                 "worker",
                 "--listen",
                 "127.0.0.1:0",
+                "--metrics-port",
+                "0",
                 "--helm-timeout-s",
                 "120",
                 "--log",

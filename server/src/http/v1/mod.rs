@@ -63,6 +63,7 @@ pub fn router() -> (Router<AppState>, Document) {
         .routes(routes!(tasks::show))
         .routes(routes!(tasks::log))
         .routes(routes!(tasks::cancel))
+        .routes(routes!(tasks::retry))
         .routes(routes!(teams::list, teams::create))
         .routes(routes!(teams::me))
         .routes(routes!(stream::stream))

@@ -146,3 +146,17 @@ pub async fn cancel(
         Json(ops::cancel_task(&state.ops, &actor, id).await?),
     ))
 }
+
+/// Tries again what failed: a new task of its kind.
+#[utoipa::path(post, path = "/tasks/{id}/retry", tag = "tasks", params(("id" = Uuid, Path)), responses((status = 202, body = Task), (status = 409)))]
+pub async fn retry(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Path(id): Path<Uuid>,
+) -> Result<(StatusCode, Json<Task>), Error> {
+    may_view(&state, &actor, id).await?;
+    Ok((
+        StatusCode::ACCEPTED,
+        Json(ops::retry_task(&state.ops, &actor, id).await?),
+    ))
+}
