@@ -214,11 +214,13 @@ mod tests {
     #[test]
     fn a_pending_record_becomes_failed_and_nothing_else_changes() {
         let payload = json!({"name": "x", "info": {"status": "pending-install", "first_deployed": "t"}, "manifest": "m", "version": 3});
-        let mut secret = Secret::default();
-        secret.data = Some(BTreeMap::from([(
-            "release".into(),
-            encode(&payload).expect("encodes"),
-        )]));
+        let mut secret = Secret {
+            data: Some(BTreeMap::from([(
+                "release".into(),
+                encode(&payload).expect("encodes"),
+            )])),
+            ..Secret::default()
+        };
         assert!(mark_failed(&mut secret, "pending-install").expect("rewrites"));
         let after = decode(&secret).expect("decodes");
         assert_eq!(

@@ -31,7 +31,7 @@ impl Lane {
         Self {
             app,
             id,
-            me: Uuid::now_v7(),
+            me: svcforge::ids::new_id(),
         }
     }
 
@@ -417,7 +417,7 @@ async fn many_claimers_over_few_lanes_never_run_two_of_one() {
     let work = (0..8).map(|_| {
         let (pool, kinds, team) = (app.db.pool.clone(), kinds.clone(), app.team);
         async move {
-            let me = Uuid::now_v7();
+            let me = svcforge::ids::new_id();
             for _ in 0..25 {
                 for task in queue::claim(&pool, me, &kinds, 3, LEASE, LEASE * 10)
                     .await

@@ -187,7 +187,7 @@ async fn a_lost_worker_is_taken_over_by_another() {
     let kinds = ["provision".to_owned()];
     let lost = svcforge::db::queue::claim(
         &app.db.pool,
-        uuid::Uuid::now_v7(),
+        svcforge::ids::new_id(),
         &kinds,
         1,
         app.timing.lease,

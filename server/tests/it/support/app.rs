@@ -156,7 +156,7 @@ impl Drop for TestApp {
 
 async fn people(db: &TestDb) -> (BTreeMap<&'static str, String>, Uuid) {
     let mut tx = db.pool.begin().await.unwrap();
-    let team = Uuid::now_v7();
+    let team = svcforge::ids::new_id();
     // Namespaces are the cluster's, and the cluster is shared by every test: a slug of its own.
     let slug = format!("t{}", &team.simple().to_string()[20..]);
     db::team::insert(&mut tx, team, "demo", "Demo", &format!("svcf-{slug}"))

@@ -3,7 +3,6 @@
 use sqlx::{Connection, Executor, PgConnection, PgPool};
 use svcforge::{config, db};
 use tokio::sync::OnceCell;
-use uuid::Uuid;
 
 static TEMPLATE: OnceCell<String> = OnceCell::const_new();
 
@@ -30,7 +29,7 @@ pub fn settings(dsn: &str) -> config::Database {
 async fn template() -> &'static str {
     TEMPLATE
         .get_or_init(|| async {
-            let name = format!("template_{}", Uuid::now_v7().simple());
+            let name = format!("template_{}", svcforge::ids::new_id().simple());
             let mut admin = PgConnection::connect(&admin_dsn()).await.unwrap();
             admin
                 .execute(sqlx::AssertSqlSafe(format!("create database {name}")))
@@ -51,7 +50,7 @@ pub struct TestDb {
 
 impl TestDb {
     pub async fn new() -> Self {
-        let name = format!("t_{}", Uuid::now_v7().simple());
+        let name = format!("t_{}", svcforge::ids::new_id().simple());
         let template = template().await;
         let mut admin = PgConnection::connect(&admin_dsn()).await.unwrap();
         // Two copies of one template at once wait for each other's connection to it.
