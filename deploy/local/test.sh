@@ -1,5 +1,6 @@
 # Sourced by ./dev: every check, with its times; the last line counts what ran.
 
+long=; case " $* " in *" --long "*) long=1;; esac
 passed=0 failed=0 broken=
 work=$(mktemp -d "${TMPDIR:-/tmp}/svcforge-test.XXXXXX")
 # Postgres runs as another user when we are root: it must be able to reach its data.
@@ -90,6 +91,11 @@ end2end() {
     node --test --test-reporter=tap --test-concurrency=1 "$work"/end2end/*.test.mjs
 }
 suite "browser" end2end
+
+if [ -n "$long" ]; then
+  helm3
+  suite "integration with Helm 3" env SVCFORGE_TEST_HELM="$helm3" cargo test --quiet -p svcforge --test it --no-fail-fast -- cluster::
+fi
 
 say "done"
 [ -z "$broken" ] || printf 'failed:%b\n' "$broken"

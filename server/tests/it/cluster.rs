@@ -256,7 +256,7 @@ async fn n1_what_is_not_ours_is_not_touched() {
     ]);
     let chart = shipped().join("web/chart");
     let helm = |args: &[&str]| {
-        let out = std::process::Command::new(crate::support::cluster::bin("helm"))
+        let out = std::process::Command::new(crate::support::cluster::helm_bin())
             .arg(format!(
                 "--kubeconfig={}",
                 crate::support::cluster::kubeconfig().display()
@@ -421,7 +421,7 @@ fn helms_of(release: &str) -> Vec<i32> {
         if argv
             .split('\0')
             .next()
-            .is_some_and(|a| a.ends_with("/helm"))
+            .is_some_and(|a| a.ends_with("/helm") || a.ends_with("/helm3"))
             && argv.contains(release)
         {
             found.push(pid);
@@ -633,7 +633,7 @@ async fn r1_a_killed_worker_leaves_no_helm_and_the_instance_converges() {
             ))
             .arg(format!(
                 "--helm-bin={}",
-                crate::support::cluster::bin("helm").display()
+                crate::support::cluster::helm_bin().display()
             ))
             .env("SVCFORGE_PG_DSN", &app.db.dsn)
             .stdout(std::process::Stdio::null())

@@ -22,6 +22,11 @@ pub fn bin(name: &str) -> PathBuf {
     .join(name)
 }
 
+/// Helm 4, or the one that `./dev test --long` names.
+pub fn helm_bin() -> PathBuf {
+    std::env::var("SVCFORGE_TEST_HELM").map_or_else(|_| bin("helm"), PathBuf::from)
+}
+
 pub fn svcforge_bin() -> PathBuf {
     env!("CARGO_BIN_EXE_svcforge").into()
 }
@@ -40,7 +45,7 @@ pub async fn provisioner(app: &TestApp, timeout: Duration) -> Arc<dyn Provisione
     Arc::new(Kubernetes {
         clients: clients().await,
         helm: Helm {
-            bin: bin("helm"),
+            bin: helm_bin(),
             guard: svcforge_bin(),
             kubeconfig: kubeconfig(),
             context: None,
