@@ -8,10 +8,10 @@ export const shots = env("SHOTS");
 mkdirSync(shots, { recursive: true });
 const chromiumPath = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
 
-export async function start() {
+export async function start(port = "0") {
   const dir = env("DIR");
   mkdirSync(dir, { recursive: true });
-  const child = spawn(env("BIN"), ["up", "--dir", dir, "--local-bin", env("PLANE"), "--site", env("SITE"), "--catalog-path", env("CATALOG"), "--port", "0"], { stdio: ["ignore", "pipe", "inherit"] });
+  const child = spawn(env("BIN"), ["up", "--dir", dir, "--local-bin", env("PLANE"), "--site", env("SITE"), "--catalog-path", env("CATALOG"), "--port", port, "--metrics-port", "0"], { stdio: ["ignore", "pipe", "inherit"] });
   let said = "";
   child.stdout.on("data", (d) => (said += d));
   const until = Date.now() + 90_000;

@@ -30,6 +30,8 @@ create table instance (
     -- The highest Helm revision that an attempt of ours recorded before it started Helm: what lets recovery tell our own
     -- dead attempt from a person at work.
     release_revision   integer,
+    -- And that attempt's lease token, which its release record carries as a label.
+    release_token      bigint,
     parameters         jsonb not null,
     maintenance_window text,
     expires_at         timestamptz,

@@ -2,5 +2,5 @@
 import init, { hydrate } from "/pkg/svcforge.js";
 await init({ module_or_path: "/pkg/svcforge_bg.wasm" });
 hydrate();
-await import("/stream.js");
 document.documentElement.dataset.hydrated = "true";
+await import("/stream.js");

@@ -6,21 +6,24 @@ const all = (message) => { channel.postMessage(message); tell(message); };
 const RETRY_MS = 3000;
 
 let source;
-function open() {
+function open(missed) {
   source = new EventSource("/api/v1/stream");
-  source.onopen = () => all({ kind: "open" });
+  source.onopen = () => {
+    all({ kind: "open" });
+    if (missed) all({ kind: "changed", what: "reset" });
+    missed = false;
+  };
   source.onerror = () => {
     all({ kind: "lost" });
     // The browser reconnects by itself, with Last-Event-ID; only a refused stream stays closed.
-    if (source.readyState === EventSource.CLOSED) setTimeout(open, RETRY_MS);
+    if (source.readyState === EventSource.CLOSED) setTimeout(open, RETRY_MS, true);
   };
   source.addEventListener("changed", (e) => { const { topic, id } = JSON.parse(e.data); all({ kind: "changed", what: `${topic}:${id}` }); });
   source.addEventListener("reset", () => all({ kind: "changed", what: "reset" }));
 }
 function lead(first) {
-  open();
   // What happened between two leaders is unknown.
-  if (!first) all({ kind: "changed", what: "reset" });
+  open(!first);
   return new Promise(() => {});
 }
 

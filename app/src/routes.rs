@@ -24,6 +24,11 @@ pub fn App() -> impl IntoView {
                 <Routes fallback=|| view! { <NotFoundPage/> }.into_any()>
                     <Route path=path!("/services") view=ServicesPage ssr=SsrMode::Async/>
                     <Route path=path!("/services/:id") view=ServicePage ssr=SsrMode::Async/>
+                    // Where a post of this page leads when it comes back: the browser must find the same page there.
+                    <Route path=path!("/services/:id/reveal") view=ServicePage ssr=SsrMode::Async/>
+                    <Route path=path!("/services/:id/retry") view=ServicePage ssr=SsrMode::Async/>
+                    <Route path=path!("/services/:id/upgrade") view=ServicePage ssr=SsrMode::Async/>
+                    <Route path=path!("/services/:id/cancel/:task") view=ServicePage ssr=SsrMode::Async/>
                     <Route path=path!("/services/:id/delete") view=DeletePage ssr=SsrMode::Async/>
                     <Route path=path!("/catalog") view=CatalogPage ssr=SsrMode::Async/>
                     <Route path=path!("/request/:type") view=RequestPage ssr=SsrMode::Async/>

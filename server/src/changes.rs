@@ -13,7 +13,7 @@ pub const WORK: &str = "svcforge_work";
 /// How long changes are gathered before they are told.
 const GATHER: Duration = Duration::from_millis(5);
 
-/// Tells changes. Cheap to clone; telling never blocks and never fails (the polling floors make up for a lost one).
+/// Tells changes. Cheap to clone; telling never blocks and never fails (workers poll; a page that missed something is told `reset` when the listener is back).
 #[derive(Clone, Debug)]
 pub struct Changes {
     tx: mpsc::UnboundedSender<(&'static str, String)>,

@@ -67,6 +67,9 @@ fn walk(value: &Value, pointer: &str, depth: usize) -> Result<(), SchemaFault> {
                         .into(),
                 );
             }
+            if map.get("type").is_some_and(Value::is_array) {
+                return fault("type must be one word: several would leave open how a form's text is to be typed".into());
+            }
             match map.get("type").and_then(Value::as_str) {
                 Some("number") => {
                     return fault("type number is refused: Helm would turn it into a float; use a string with a pattern".into());
@@ -126,6 +129,11 @@ pub fn check(
             }
         }
     }
+    let mut nul = vec![];
+    find_nul(&Value::Object(given.clone()), "/parameters", &mut nul);
+    if !nul.is_empty() {
+        return Err(nul);
+    }
     let validator = validator(schema).map_err(|e| {
         vec![FieldError {
             pointer: "/parameters".into(),
@@ -143,6 +151,34 @@ pub fn check(
         Ok(full)
     } else {
         Err(errors)
+    }
+}
+
+/// Neither Postgres nor Kubernetes can keep U+0000.
+fn find_nul(value: &Value, pointer: &str, found: &mut Vec<FieldError>) {
+    match value {
+        Value::String(text) if text.contains('\0') => {
+            found.push(FieldError {
+                pointer: pointer.into(),
+                detail: "may not contain the character U+0000".into(),
+            });
+        }
+        Value::Array(items) => {
+            for (i, inner) in items.iter().enumerate() {
+                find_nul(inner, &format!("{pointer}/{i}"), found);
+            }
+        }
+        Value::Object(map) => {
+            for (key, inner) in map {
+                find_nul(
+                    &Value::String(key.clone()),
+                    &format!("{pointer}/{}", escape(key)),
+                    found,
+                );
+                find_nul(inner, &format!("{pointer}/{}", escape(key)), found);
+            }
+        }
+        _ => {}
     }
 }
 

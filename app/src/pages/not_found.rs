@@ -10,6 +10,7 @@ pub fn NotFoundPage() -> impl IntoView {
         response.set_status(http::StatusCode::NOT_FOUND);
     }
     view! {
+        <crate::ui::Title text="Not here"/>
         <section class="empty">
             <h1>"Not here"</h1>
             <p>"There is no such page, or it is not yours to see."</p>

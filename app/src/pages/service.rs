@@ -186,7 +186,7 @@ fn TaskCard(task: Task, log: Vec<LogLine>, may_change: bool) -> impl IntoView {
         .filter(|_| task.state != TaskState::Succeeded)
         .map(|e| view! { <p class="error-text">{e}</p> });
     let cancel = (running && may_change && task.kind != "deprovision").then(|| view! {
-        <form method="post" action=format!("/tasks/{}/cancel", task.id)><button class="button quiet" type="submit">"Cancel"</button></form>
+        <form method="post" action=format!("/services/{}/cancel/{}", task.instance_id, task.id)><button class="button quiet" type="submit">"Cancel"</button></form>
     });
     let empty = log.is_empty();
     view! {

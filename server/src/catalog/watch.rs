@@ -12,23 +12,34 @@ use tokio_util::sync::CancellationToken;
 /// How often the folder is looked at. By content of the directory entries, not by inotify: ConfigMaps swap symbolic links.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Loads once, and tells what is wrong in words that fit log and portal.
-///
-/// # Errors
-/// Every fault, a line each.
-pub async fn load_once(pool: &PgPool, path: &Path) -> Result<Option<i64>, String> {
+/// Why a catalog was not published.
+enum Refused {
+    /// The edit is wrong: shown until it is mended.
+    Edit(String),
+    /// Postgres could not be asked: tried again at the next look.
+    Away(String),
+}
+
+async fn load_once(pool: &PgPool, path: &Path) -> Result<Option<i64>, Refused> {
     let folder = path.to_path_buf();
-    let loaded = tokio::task::spawn_blocking(move || load(&folder))
+    let loaded = tokio::task::spawn_blocking(move || load(&folder)).await;
+    let entries = loaded
+        .map_err(|e| Refused::Away(e.to_string()))?
+        .map_err(|faults| {
+            Refused::Edit(
+                faults
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join("\n"),
+            )
+        })?;
+    publish(pool, &entries)
         .await
-        .map_err(|e| e.to_string())?;
-    let entries = loaded.map_err(|faults| {
-        faults
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join("\n")
-    })?;
-    publish(pool, &entries).await.map_err(|e| format!("{e:#}"))
+        .map_err(|error| match error.downcast_ref::<sqlx::Error>() {
+            Some(_) => Refused::Away(format!("{error:#}")),
+            None => Refused::Edit(format!("{error:#}")),
+        })
 }
 
 /// Loads now, then whenever the folder has changed and settled, or `reload` is called.
@@ -53,13 +64,15 @@ pub async fn watch(
                     let _ = db::catalog::set_fault(&pool, None).await;
                     served = Some(print.clone());
                 }
-                Err(fault) => {
+                Err(Refused::Edit(fault)) => {
                     tracing::error!(event = "catalog.invalid", error = %fault);
-                    // Postgres may be what failed: then the edit is tried again at the next look.
                     if db::catalog::set_fault(&pool, Some(&fault)).await.is_ok() {
                         served = Some(print.clone());
                         changes.changed("catalog", "fault");
                     }
+                }
+                Err(Refused::Away(error)) => {
+                    tracing::warn!(event = "catalog.not_published", %error)
                 }
             }
         }

@@ -7,7 +7,12 @@ use crate::{
     cluster, config, db,
     http::{self, AppState, Info, Live},
     ops::Ops,
-    provision::{Provisioner, helm::Helm, kubernetes::Kubernetes, scripted::Scripted},
+    provision::{
+        Provisioner,
+        helm::{Helm, Workdir},
+        kubernetes::Kubernetes,
+        scripted::Scripted,
+    },
     queue::{self, Timing, Wake, Worker},
     tasks::{Tasks, answer_reveals},
 };
@@ -60,16 +65,14 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     if let Some(clients) = &clients {
         cluster::bind(clients, &pool).await?;
     }
-    let provisioner = match &clients {
-        Some(clients) => {
+    let provisioner = match (&clients, roles.contains(&Role::Worker)) {
+        (_, false) => None,
+        (Some(clients), true) => {
             Some(kubernetes(&pool, clients.clone(), &args.worker, &args.cluster).await?)
         }
-        None if roles.contains(&Role::Worker) => {
-            anyhow::bail!(
-                "no cluster: name one with SVCFORGE_KUBECONFIG or SVCFORGE_IN_CLUSTER=true, or leave out the role worker"
-            )
-        }
-        None => None,
+        (None, true) => anyhow::bail!(
+            "no cluster: name one with SVCFORGE_KUBECONFIG or SVCFORGE_IN_CLUSTER=true, or leave out the role worker"
+        ),
     };
     let listener = listen(&args.http.listen, "SVCFORGE_LISTEN").await?;
     let ip = listener.local_addr()?.ip();
@@ -120,14 +123,14 @@ pub async fn kubernetes(
     let installation = db::installation::load(pool).await?;
     let timing = Timing::standard(worker.helm_timeout());
     timing.check().map_err(anyhow::Error::msg)?;
+    let home = Workdir::new().map_err(|e| anyhow::anyhow!("{e}"))?;
+    let kubeconfig = home.path().join("kubeconfig.json");
+    cluster::write_for_helm(named, &kubeconfig)?;
     let helm = Helm {
-        bin: worker.helm_bin.clone(),
+        bin: config::find_binary(&worker.helm_bin, "SVCFORGE_HELM_BIN")?,
         guard: std::env::current_exe()?,
-        kubeconfig: named
-            .kubeconfig
-            .clone()
-            .context("Helm needs a kubeconfig")?,
-        context: named.context.clone(),
+        kubeconfig,
+        home: Arc::new(home),
         timeout: worker.helm_timeout(),
         timing,
         environment: config::helm_environment(),

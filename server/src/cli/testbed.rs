@@ -15,7 +15,7 @@ pub struct TestbedArgs {
     local_bin: PathBuf,
 }
 
-/// Runs until a signal, or until whoever started it is gone (its stdin ends).
+/// Runs until a signal, or until its parent dies.
 pub async fn run(args: TestbedArgs) -> anyhow::Result<()> {
     std::fs::create_dir_all(&args.dir)?;
     let dir = args.dir.canonicalize()?;

@@ -67,6 +67,8 @@ pub struct UpArgs {
     named: config::Cluster,
 }
 
+/// What a simulated database is bound to.
+const SIMULATED: &str = "simulated";
 /// Where the catalog is when nobody says.
 const CATALOG: &str = "deploy/catalog";
 
@@ -165,13 +167,23 @@ async fn start_and_host(
             Kind::Simulated => "simulated cluster: nothing is installed",
         });
     }
+    db::installation::load(&pool).await?;
     let clients = cluster::connect(&args.named).await?;
     let provisioner = match &clients {
         Some(clients) => {
             cluster::bind(clients, &pool).await?;
             serve::kubernetes(&pool, clients.clone(), &args.worker, &args.named).await?
         }
-        None => serve::simulated(),
+        None => {
+            // What was played must never be taken for real, nor the other way round.
+            let bound =
+                db::installation::bind_cluster(&mut *pool.acquire().await?, SIMULATED).await?;
+            anyhow::ensure!(
+                bound == SIMULATED,
+                "this folder belongs to a real cluster: use another --dir for a simulated one, or --fresh"
+            );
+            serve::simulated()
+        }
     };
 
     let handout = hand_out(&pool).await?;

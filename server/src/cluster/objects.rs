@@ -2,10 +2,13 @@
 
 use super::Clients;
 use crate::{db::observed::ObjectRef, provision::Fault};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    core::v1::{PersistentVolumeClaim, Pod},
+};
 use kube::{
     Api, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams},
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Preconditions},
 };
 
 /// Kinds of objects that charts are made of, and where they live. Others are not looked for.
@@ -84,43 +87,86 @@ fn owned_by(owner: &str, workload: &str) -> bool {
             })
 }
 
-/// The claims that StatefulSets among the objects have made: `<template>-<name>-<ordinal>`. Deleted if `wipe`; those still
-/// there are returned.
+/// The claims that StatefulSets among the objects have made: named `<template>-<set>-<ordinal>` *and* labelled by the set's
+/// selector, as its controller does. A claim that only looks like one is somebody else's.
 ///
 /// # Errors
 /// From the API.
-pub async fn delete_claims(
-    clients: &Clients,
-    objects: &[ObjectRef],
-    wipe: bool,
-) -> Result<Vec<String>, Fault> {
-    let mut left = vec![];
+pub async fn claims_of(clients: &Clients, objects: &[ObjectRef]) -> Result<Vec<ObjectRef>, Fault> {
+    let mut claims = vec![];
     for set in objects.iter().filter(|o| o.kind == "StatefulSet") {
+        let sets: Api<StatefulSet> = Api::namespaced(clients.request.clone(), &set.namespace);
+        let Some(spec) = sets.get_opt(&set.name).await?.and_then(|s| s.spec) else {
+            continue;
+        };
+        let templates: Vec<String> = spec
+            .volume_claim_templates
+            .iter()
+            .flatten()
+            .map(ResourceExt::name_any)
+            .collect();
+        let labels = spec.selector.match_labels.unwrap_or_default();
+        if templates.is_empty() || labels.is_empty() {
+            continue;
+        }
+        let selector: Vec<String> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
         let api: Api<PersistentVolumeClaim> =
             Api::namespaced(clients.request.clone(), &set.namespace);
-        for claim in api.list_metadata(&ListParams::default()).await?.items {
-            let name = claim.name_any();
-            if !is_claim_of(&name, &set.name) {
-                continue;
+        let found = api
+            .list_metadata(&ListParams::default().labels(&selector.join(",")))
+            .await?;
+        let names = found.items.iter().map(ResourceExt::name_any);
+        let own = names.filter(|name| templates.iter().any(|t| is_claim_of(name, t, &set.name)));
+        claims.extend(own.map(|name| ObjectRef {
+            kind: "PersistentVolumeClaim".into(),
+            namespace: set.namespace.clone(),
+            name,
+        }));
+    }
+    Ok(claims)
+}
+
+/// Deletes these claims; those still there are returned.
+///
+/// # Errors
+/// From the API.
+pub async fn delete_claims(clients: &Clients, claims: &[ObjectRef]) -> Result<Vec<String>, Fault> {
+    let mut left = vec![];
+    for claim in claims {
+        let api: Api<PersistentVolumeClaim> =
+            Api::namespaced(clients.request.clone(), &claim.namespace);
+        let Some(found) = api.get_metadata_opt(&claim.name).await? else {
+            continue;
+        };
+        if found.metadata.deletion_timestamp.is_none() {
+            let seen = Preconditions {
+                uid: found.uid(),
+                resource_version: None,
+            };
+            match api
+                .delete(
+                    &claim.name,
+                    &DeleteParams {
+                        preconditions: Some(seen),
+                        ..Default::default()
+                    },
+                )
+                .await
+            {
+                Err(kube::Error::Api(status)) if status.code == 404 => continue,
+                other => drop(other?),
             }
-            if wipe && claim.metadata.deletion_timestamp.is_none() {
-                match api.delete(&name, &DeleteParams::default()).await {
-                    Err(kube::Error::Api(status)) if status.code == 404 => continue,
-                    other => other.map(|_| ())?,
-                }
-            }
-            left.push(format!("PersistentVolumeClaim {name}"));
         }
+        left.push(format!("PersistentVolumeClaim {}", claim.name));
     }
     Ok(left)
 }
 
-fn is_claim_of(claim: &str, set: &str) -> bool {
-    claim
-        .rsplit_once('-')
-        .filter(|(_, ordinal)| !ordinal.is_empty() && ordinal.bytes().all(|b| b.is_ascii_digit()))
-        .and_then(|(rest, _)| rest.strip_suffix(set))
-        .is_some_and(|template| template.len() > 1 && template.ends_with('-'))
+fn is_claim_of(claim: &str, template: &str, set: &str) -> bool {
+    let ordinal = claim
+        .strip_prefix(template)
+        .and_then(|rest| rest.strip_prefix('-')?.strip_prefix(set)?.strip_prefix('-'));
+    ordinal.is_some_and(|o| !o.is_empty() && o.bytes().all(|b| b.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -129,11 +175,13 @@ mod tests {
 
     #[test]
     fn only_its_own_claims_and_pods() {
-        assert!(is_claim_of("data-db-abc-0", "db-abc") && is_claim_of("data-db-abc-12", "db-abc"));
         assert!(
-            !is_claim_of("db-abc-0", "db-abc")
-                && !is_claim_of("data-db-abc-x", "db-abc")
-                && !is_claim_of("data-xdb-abc-0", "b-abc")
+            is_claim_of("data-db-abc-0", "data", "db-abc")
+                && is_claim_of("data-db-abc-12", "data", "db-abc")
+        );
+        assert!(
+            !is_claim_of("backup-db-abc-0", "data", "db-abc")
+                && !is_claim_of("data-db-abc-x", "data", "db-abc")
         );
         assert!(owned_by("web-abc-5d9c7b6f8d", "web-abc") && owned_by("web", "web"));
         assert!(!owned_by("web-abc-other-5d9c7b6f8d", "web-abc"));

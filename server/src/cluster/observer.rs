@@ -72,7 +72,9 @@ impl Dirty {
         changed: &mut tokio::sync::mpsc::Receiver<String>,
         told: &mut broadcast::Receiver<Option<String>>,
     ) {
-        let mut until = tokio::time::Instant::now() + FULL;
+        // What could not be written is tried again soon.
+        let mut until =
+            tokio::time::Instant::now() + if self.is_empty() { FULL } else { GATHER * 4 };
         loop {
             let first = self.is_empty();
             tokio::select! {

@@ -120,6 +120,8 @@ pub async fn content(clients: &Clients, namespace: &str, head: &Head) -> Result<
 struct Meta {
     name: String,
     namespace: Option<String>,
+    #[serde(default)]
+    annotations: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Deserialize)]
@@ -128,11 +130,19 @@ struct Object {
     metadata: Meta,
 }
 
-/// The objects of a manifest, in its order.
+/// The objects of a manifest, in its order; without those that Helm leaves behind on purpose.
 fn objects(manifest: &str, namespace: &str) -> Vec<ObjectRef> {
     let documents = manifest.split("\n---").map(|d| d.trim_start_matches("---"));
     documents
         .filter_map(|text| serde_saphyr::from_str::<Object>(text).ok())
+        .filter(|o| {
+            o.metadata
+                .annotations
+                .as_ref()
+                .and_then(|a| a.get("helm.sh/resource-policy"))
+                .map(String::as_str)
+                != Some("keep")
+        })
         .map(|o| ObjectRef {
             kind: o.kind,
             namespace: o.metadata.namespace.unwrap_or_else(|| namespace.into()),

@@ -164,11 +164,7 @@ where
         let mut stream = std::pin::pin!(stream);
         while let Some(event) = stream.next().await {
             match event {
-                Ok(
-                    watcher::Event::Apply(object)
-                    | watcher::Event::Delete(object)
-                    | watcher::Event::InitApply(object),
-                ) => {
+                Ok(watcher::Event::Apply(object) | watcher::Event::Delete(object)) => {
                     let _ = changed
                         .send(ResourceExt::namespace(&object).unwrap_or_default())
                         .await;
@@ -176,7 +172,8 @@ where
                 Ok(watcher::Event::InitDone) => {
                     let _ = changed.send(String::new()).await;
                 }
-                Ok(watcher::Event::Init) => {}
+                // The end of the list tells for all of it: the channel must not fill before anybody reads.
+                Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
                 Err(error) => tracing::debug!(event = "watch.retried", kind = K::KIND, %error),
             }
         }

@@ -149,3 +149,40 @@ pub fn helm_environment() -> Vec<(String, String)> {
     .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
     .collect()
 }
+
+/// Host and port of the API server, as a pod is told.
+///
+/// # Errors
+/// When this is no pod.
+pub fn service_host() -> anyhow::Result<[String; 2]> {
+    let read = |name: &str| {
+        std::env::var(name).map_err(|_| {
+            anyhow::anyhow!("SVCFORGE_IN_CLUSTER is set, but {name} is not: is this a pod?")
+        })
+    };
+    Ok([
+        read("KUBERNETES_SERVICE_HOST")?,
+        read("KUBERNETES_SERVICE_PORT")?,
+    ])
+}
+
+/// The binary as an absolute path: as it is when it has a folder, else the first of that name in `PATH`.
+///
+/// # Errors
+/// When there is none: names the setting.
+pub fn find_binary(binary: &std::path::Path, setting: &str) -> anyhow::Result<PathBuf> {
+    let found = if binary.components().count() > 1 {
+        std::fs::canonicalize(binary).ok()
+    } else {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path)
+            .map(|folder| folder.join(binary))
+            .find(|file| file.is_file())
+    };
+    found.ok_or_else(|| {
+        anyhow::anyhow!(
+            "there is no {}: install it, or name it with {setting}",
+            binary.display()
+        )
+    })
+}

@@ -1,7 +1,7 @@
 //! The published catalog and its entry revisions.
 
 use crate::catalog::{Entry, Packed};
-use sqlx::{PgConnection, PgPool};
+use sqlx::{PgConnection, PgExecutor, PgPool};
 use uuid::Uuid;
 
 /// An entry revision: what an instance points to.
@@ -36,13 +36,16 @@ pub async fn list_current(pool: &PgPool) -> sqlx::Result<Vec<Revision>> {
 ///
 /// # Errors
 /// From Postgres.
-pub async fn find_current(pool: &PgPool, service_type: &str) -> sqlx::Result<Option<Revision>> {
+pub async fn find_current(
+    db: impl PgExecutor<'_>,
+    service_type: &str,
+) -> sqlx::Result<Option<Revision>> {
     let row = sqlx::query!(
         "select r.id, r.spec from catalog_item i join entry_revision r on r.id = i.entry_revision_id
          where i.catalog_revision_id = (select max(id) from catalog_revision) and i.service_type = $1",
         service_type
     )
-    .fetch_optional(pool)
+    .fetch_optional(db)
     .await?;
     row.map(|r| revision(r.id, r.spec)).transpose()
 }
@@ -51,12 +54,12 @@ pub async fn find_current(pool: &PgPool, service_type: &str) -> sqlx::Result<Opt
 ///
 /// # Errors
 /// From Postgres.
-pub async fn load(pool: &PgPool, id: Uuid) -> sqlx::Result<(Revision, Option<Vec<u8>>)> {
+pub async fn load(db: impl PgExecutor<'_>, id: Uuid) -> sqlx::Result<(Revision, Option<Vec<u8>>)> {
     let row = sqlx::query!(
         "select id, spec, chart from entry_revision where id = $1",
         id
     )
-    .fetch_one(pool)
+    .fetch_one(db)
     .await?;
     Ok((revision(row.id, row.spec)?, row.chart))
 }

@@ -45,3 +45,14 @@ pub async fn take(
     .fetch_optional(db)
     .await
 }
+
+/// Removes keys older than a day.
+///
+/// # Errors
+/// From Postgres.
+pub async fn delete_old(pool: &sqlx::PgPool) -> sqlx::Result<()> {
+    sqlx::query!("delete from idempotency where created_at < now() - interval '1 day'")
+        .execute(pool)
+        .await?;
+    Ok(())
+}

@@ -3,7 +3,7 @@
 use super::Timestamptz;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use sqlx::{PgConnection, PgPool};
+use sqlx::{PgConnection, PgExecutor, PgPool};
 use svcforge_app::domain::{
     EntryKind, Instance, InstanceId, InstanceState, Readiness, Release, Verdict, instance::Drift,
 };
@@ -175,7 +175,7 @@ pub async fn record_revision(
     token: i64,
 ) -> sqlx::Result<bool> {
     let recorded = sqlx::query!(
-        "update instance set release_revision = $2 where id = $1 and exists (select from task where id = $3 and token = $4)",
+        "update instance set release_revision = $2, release_token = $4 where id = $1 and exists (select from task where id = $3 and token = $4)",
         id,
         revision,
         task,
@@ -203,6 +203,8 @@ pub struct Work {
     pub release_namespace: String,
     /// The highest revision an attempt of ours recorded.
     pub release_revision: Option<i32>,
+    /// That attempt's token.
+    pub release_token: Option<i64>,
     /// The revision it points to.
     pub entry_revision_id: Uuid,
     /// Checked and completed.
@@ -213,13 +215,13 @@ pub struct Work {
 ///
 /// # Errors
 /// From Postgres.
-pub async fn load_work(pool: &PgPool, id: Uuid) -> sqlx::Result<Work> {
+pub async fn load_work(db: impl PgExecutor<'_>, id: Uuid) -> sqlx::Result<Work> {
     let r = sqlx::query!(
-        "select i.state, t.slug, i.name, i.service_type, i.release_name, i.release_namespace, i.release_revision, i.entry_revision_id, i.parameters
+        "select i.state, t.slug, i.name, i.service_type, i.release_name, i.release_namespace, i.release_revision, i.release_token, i.entry_revision_id, i.parameters
          from instance i join team t on t.id = i.team_id where i.id = $1",
         id
     )
-    .fetch_one(pool)
+    .fetch_one(db)
     .await?;
     Ok(Work {
         state: state(&r.state)?,
@@ -229,6 +231,7 @@ pub async fn load_work(pool: &PgPool, id: Uuid) -> sqlx::Result<Work> {
         release_name: r.release_name,
         release_namespace: r.release_namespace,
         release_revision: r.release_revision,
+        release_token: r.release_token,
         entry_revision_id: r.entry_revision_id,
         parameters: object(r.parameters),
     })
@@ -410,5 +413,16 @@ pub async fn set_expiry(
     )
     .execute(db)
     .await?;
+    Ok(())
+}
+
+/// Counts a change that is not in the row itself, so that an `ETag` seen before it is stale.
+///
+/// # Errors
+/// From Postgres.
+pub async fn touch(db: &mut PgConnection, id: Uuid) -> sqlx::Result<()> {
+    sqlx::query!("update instance set updated_at = now() where id = $1", id)
+        .execute(db)
+        .await?;
     Ok(())
 }

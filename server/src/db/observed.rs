@@ -73,7 +73,11 @@ pub async fn list_parts(pool: &PgPool) -> sqlx::Result<Vec<(Uuid, ObjectRef)>> {
 ///
 /// # Errors
 /// From Postgres.
-pub async fn upsert(pool: &PgPool, instance: Uuid, seen: &Readiness) -> sqlx::Result<bool> {
+pub async fn upsert(
+    db: impl sqlx::PgExecutor<'_>,
+    instance: Uuid,
+    seen: &Readiness,
+) -> sqlx::Result<bool> {
     let verdict = serde_json::to_value(seen.verdict)
         .ok()
         .and_then(|v| v.as_str().map(str::to_owned))
@@ -89,7 +93,7 @@ pub async fn upsert(pool: &PgPool, instance: Uuid, seen: &Readiness) -> sqlx::Re
         seen.sentence,
         parts
     )
-    .execute(pool)
+    .execute(db)
     .await?;
     Ok(written.rows_affected() == 1)
 }

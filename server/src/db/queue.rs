@@ -80,6 +80,8 @@ pub struct Claimed {
     pub reason: String,
     /// What the attempt before this one ended in.
     pub error: Option<String>,
+    /// Why it should not even begin, when somebody asked.
+    pub stop_reason: Option<String>,
 }
 
 /// How a task ended.
@@ -228,9 +230,9 @@ pub async fn claim(
          update task set state = 'running', attempt = attempt + 1, token = nextval('task_token'), worker = $1,
                 lease_until = clock_timestamp() + make_interval(secs => $4),
                 deadline_at = clock_timestamp() + make_interval(secs => $5),
-                started_at = coalesce(started_at, clock_timestamp()), stop_reason = null
+                started_at = coalesce(started_at, clock_timestamp())
          from head where task.id = head.id
-         returning task.id, kind, instance_id, payload, attempt, max_attempts, token as \"token!\", requested_by, reason, error",
+         returning task.id, kind, instance_id, payload, attempt, max_attempts, token as \"token!\", requested_by, reason, error, stop_reason",
         worker,
         kinds,
         limit,
@@ -278,14 +280,22 @@ pub async fn heartbeat(
 /// # Errors
 /// From Postgres.
 pub async fn hold(db: &mut PgConnection, id: Uuid, token: i64) -> sqlx::Result<bool> {
-    Ok(sqlx::query!(
-        "select id from task where id = $1 and token = $2 for update",
+    Ok(held(db, id, token).await?.is_some())
+}
+
+/// As [`hold`], and why the attempt was asked to stop, if it was. None when the lease is lost.
+///
+/// # Errors
+/// From Postgres.
+pub async fn held(db: &mut PgConnection, id: Uuid, token: i64) -> sqlx::Result<Option<Beat>> {
+    sqlx::query_as!(
+        Beat,
+        "select id, stop_reason from task where id = $1 and token = $2 for update",
         id,
         token
     )
     .fetch_optional(db)
-    .await?
-    .is_some())
+    .await
 }
 
 /// Ends an attempt's task and settles its lane. False when the lease was lost: then nothing has changed. The lane must be locked.
@@ -533,7 +543,18 @@ pub async fn notify(pool: &PgPool, channel: &str, payloads: &[String]) -> sqlx::
     tx.commit().await
 }
 
-/// Cancels one task: ends it when it waits, asks it to stop when it runs. False when it has ended. Locks the lane.
+/// What became of a cancel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancelled {
+    /// It waited, and has ended.
+    Ended,
+    /// It runs, and was asked to stop.
+    Asked,
+    /// It had ended before.
+    TooLate,
+}
+
+/// Cancels one task: ends it when it waits, asks it to stop when it runs. Locks the lane.
 ///
 /// # Errors
 /// From Postgres.
@@ -542,7 +563,7 @@ pub async fn cancel(
     instance: Uuid,
     id: Uuid,
     reason: &str,
-) -> sqlx::Result<bool> {
+) -> sqlx::Result<Cancelled> {
     lock_lanes(db, &[instance]).await?;
     let ended = sqlx::query!(
         "with gone as (delete from task where id = $1 and state <> 'running' returning *)
@@ -563,5 +584,24 @@ pub async fn cancel(
     .execute(&mut *db)
     .await?;
     settle(db, &[instance]).await?;
-    Ok(ended.rows_affected() + asked.rows_affected() == 1)
+    Ok(match (ended.rows_affected(), asked.rows_affected()) {
+        (1, _) => Cancelled::Ended,
+        (_, 1) => Cancelled::Asked,
+        _ => Cancelled::TooLate,
+    })
+}
+
+/// Whether a task of one of these kinds waits or runs for the instance. Its lane must be locked.
+///
+/// # Errors
+/// From Postgres.
+pub async fn has_open(db: &mut PgConnection, instance: Uuid, kinds: &[&str]) -> sqlx::Result<bool> {
+    let kinds: Vec<String> = kinds.iter().map(|k| (*k).to_owned()).collect();
+    sqlx::query_scalar!(
+        r#"select exists (select from task where instance_id = $1 and kind = any($2)) as "is!""#,
+        instance,
+        &kinds
+    )
+    .fetch_one(db)
+    .await
 }

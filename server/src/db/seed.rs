@@ -8,10 +8,11 @@ use sqlx::PgPool;
 /// When the database is bound to a cluster (its reconciler would try to make them real), or has no catalog.
 pub async fn instances(pool: &PgPool, count: i64) -> anyhow::Result<u64> {
     let mut tx = pool.begin().await?;
-    let bound =
-        sqlx::query_scalar!(r#"select cluster_uid is not null as "bound!" from installation"#)
-            .fetch_optional(&mut *tx)
-            .await?;
+    let bound = sqlx::query_scalar!(
+        r#"select coalesce(cluster_uid, '') not in ('', 'simulated') as "bound!" from installation"#
+    )
+    .fetch_optional(&mut *tx)
+    .await?;
     anyhow::ensure!(
         bound != Some(true),
         "this database is bound to a cluster; seed only a simulated one (`svcforge up --cluster simulated`)"

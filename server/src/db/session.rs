@@ -71,9 +71,10 @@ impl SessionStore for PgSessions {
 
     async fn save(&self, record: &Record) -> Result<()> {
         let data = serde_json::to_value(&record.data).map_err(|e| Error::Encode(e.to_string()))?;
-        // Never an insert: a session that was deleted meanwhile (sign-out, disabled user) must not come back.
+        // At most once a minute while only the expiry slides. Never an insert: a session that was deleted meanwhile (sign-out, disabled user) must not come back.
         sqlx::query!(
-            "update session set user_id = $2, data = $3, expires_at = $4 where id = $1",
+            "update session set user_id = $2, data = $3, expires_at = $4
+             where id = $1 and (data <> $3 or expires_at < $4::timestamptz - interval '1 minute')",
             record.id.to_string(),
             user(record),
             data,
@@ -120,9 +121,9 @@ impl SessionStore for PgSessions {
 ///
 /// # Errors
 /// From Postgres.
-pub async fn delete_expired(pool: &PgPool) -> sqlx::Result<u64> {
-    Ok(sqlx::query!("delete from session where expires_at < now()")
+pub async fn delete_expired(pool: &PgPool) -> sqlx::Result<()> {
+    sqlx::query!("delete from session where expires_at < now()")
         .execute(pool)
-        .await?
-        .rows_affected())
+        .await?;
+    Ok(())
 }

@@ -171,7 +171,7 @@ pub async fn end_step(pool: &PgPool, task: Uuid, token: i64, state: StepState) -
     Ok(())
 }
 
-/// Begins a step of an attempt, ending the one before. Fenced by the token.
+/// Begins a step of an attempt, ending the one before. False when the attempt has lost its lease.
 ///
 /// # Errors
 /// From Postgres.
@@ -181,9 +181,9 @@ pub async fn begin_step(
     token: i64,
     attempt: i32,
     name: &str,
-) -> sqlx::Result<()> {
+) -> sqlx::Result<bool> {
     end_step(pool, task, token, StepState::Succeeded).await?;
-    sqlx::query!(
+    let begun = sqlx::query!(
         "insert into task_step (task_id, seq, attempt, name, state, started_at)
          select $1, 1 + coalesce((select max(seq) from task_step where task_id = $1), 0), $3, $4, 'running', clock_timestamp()
          where exists (select from task where id = $1 and token = $2)",
@@ -194,18 +194,25 @@ pub async fn begin_step(
     )
     .execute(pool)
     .await?;
-    Ok(())
+    Ok(begun.rows_affected() == 1)
 }
 
 /// Steps that an attempt before this one left running have failed.
 ///
 /// # Errors
 /// From Postgres.
-pub async fn fail_stale_steps(pool: &PgPool, task: Uuid, attempt: i32) -> sqlx::Result<()> {
+pub async fn fail_stale_steps(
+    pool: &PgPool,
+    task: Uuid,
+    token: i64,
+    attempt: i32,
+) -> sqlx::Result<()> {
     sqlx::query!(
-        "update task_step set state = 'failed', finished_at = clock_timestamp() where task_id = $1 and attempt < $2 and state = 'running'",
+        "update task_step set state = 'failed', finished_at = clock_timestamp() where task_id = $1 and attempt < $2 and state = 'running'
+           and exists (select from task where id = $1 and token = $3)",
         task,
-        attempt
+        attempt,
+        token
     )
     .execute(pool)
     .await?;
@@ -268,4 +275,15 @@ pub async fn find_team(pool: &PgPool, task: Uuid) -> sqlx::Result<Option<Uuid>> 
     .fetch_optional(pool)
     .await?
     .flatten())
+}
+
+/// The newest `limit` log lines of a task, oldest first.
+///
+/// # Errors
+/// From Postgres.
+pub async fn log_tail(pool: &PgPool, task: Uuid, limit: i64) -> sqlx::Result<Vec<LogLine>> {
+    let newest = sqlx::query_scalar!("select max(seq) from task_log where task_id = $1", task)
+        .fetch_one(pool)
+        .await?;
+    log(pool, task, (newest.unwrap_or(0) - limit).max(0), limit).await
 }

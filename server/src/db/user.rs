@@ -122,3 +122,14 @@ pub async fn use_link(pool: &PgPool, hash: &[u8]) -> sqlx::Result<Option<Uuid>> 
     .fetch_optional(pool)
     .await
 }
+
+/// Removes links that have been used or have expired.
+///
+/// # Errors
+/// From Postgres.
+pub async fn delete_dead_links(pool: &PgPool) -> sqlx::Result<()> {
+    sqlx::query!("delete from signin_link where used_at is not null or expires_at < now()")
+        .execute(pool)
+        .await?;
+    Ok(())
+}

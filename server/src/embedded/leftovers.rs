@@ -55,6 +55,9 @@ pub fn write(dir: &Path, recorded: &[Recorded]) -> std::io::Result<()> {
     std::fs::write(dir.join("procs.json"), serde_json::to_vec_pretty(recorded)?)
 }
 
+/// How long a new run waits for one that has just been told to stop.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// One `up` a folder: held while it runs, released by the kernel however it ends.
 #[derive(Debug)]
 pub struct Lock(#[allow(dead_code, reason = "held, not read")] Flock<File>);
@@ -66,19 +69,23 @@ impl Lock {
     /// When another `up` runs in this folder.
     pub fn take(dir: &Path) -> anyhow::Result<Self> {
         let path = dir.join("lock");
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .with_context(|| path.display().to_string())?;
-        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
-            anyhow::anyhow!(
-                "another `svcforge up` runs in {}: stop it, or name another folder with --dir",
-                dir.display()
-            )
-        })?;
-        Ok(Self(lock))
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let file = OpenOptions::new()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .open(&path)
+                .with_context(|| path.display().to_string())?;
+            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(lock) => return Ok(Self(lock)),
+                Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(50)),
+                Err(_) => anyhow::bail!(
+                    "another `svcforge up` runs in {}: stop it, or name another folder with --dir",
+                    dir.display()
+                ),
+            }
+        }
     }
 }
 

@@ -181,12 +181,13 @@ pub(super) fn forget(dir: &Path) -> anyhow::Result<()> {
 }
 
 fn init(bin: &Path, home: &Path, user: Option<&User>) -> anyhow::Result<()> {
+    let _ = fs::remove_dir_all(home.join("data.new"));
     let password_file = home.join("password");
     fs::write(&password_file, ids::new_secret())?;
     fs::set_permissions(&password_file, fs::Permissions::from_mode(0o600))?;
     let mut command = Command::new(bin.join("initdb"));
     command
-        .arg(format!("--pgdata={}", home.join("data").display()))
+        .arg(format!("--pgdata={}", home.join("data.new").display()))
         .arg(format!("--pwfile={}", password_file.display()))
         .args([
             "--username=svcforge",
@@ -206,5 +207,6 @@ fn init(bin: &Path, home: &Path, user: Option<&User>) -> anyhow::Result<()> {
         "initdb failed: {}",
         String::from_utf8_lossy(&out.stderr)
     );
-    Ok(())
+    // Whole or not at all.
+    Ok(fs::rename(home.join("data.new"), home.join("data"))?)
 }

@@ -87,6 +87,15 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
             Problem::bad_request(format!("The body is not JSON: {inner}"))
         }
     })?;
+    let text = String::from_utf8_lossy(bytes);
+    if let Some(at) = text
+        .find("\\u0000")
+        .filter(|at| !text[..*at].ends_with('\\'))
+    {
+        return Err(Problem::bad_request(format!(
+            "The body may not contain the character U+0000 (at byte {at})."
+        )));
+    }
     json.end()
         .map_err(|e| Problem::bad_request(format!("The body is not one JSON value: {e}")))?;
     Ok(value)

@@ -34,7 +34,7 @@ pub fn routes() -> Router<AppState> {
         .route("/services/{id}/reveal", post(reveal))
         .route("/services/{id}/retry", post(retry))
         .route("/services/{id}/upgrade", post(upgrade))
-        .route("/tasks/{id}/cancel", post(cancel))
+        .route("/services/{id}/cancel/{task}", post(cancel))
 }
 
 /// The page at `path`, drawn again with what came back.
@@ -90,6 +90,12 @@ async fn read(request: Request) -> Result<(http::request::Parts, Values), Error>
     let Form(values) = <Form<Values> as axum::extract::FromRequest<()>>::from_request(rebuilt, &())
         .await
         .map_err(|e| Problem::bad_request(format!("The form cannot be read: {}", e.body_text())))?;
+    if values
+        .iter()
+        .any(|(name, value)| name.contains('\0') || value.contains('\0'))
+    {
+        return Err(Problem::bad_request("The form may not contain the character U+0000.").into());
+    }
     Ok((parts, values))
 }
 
@@ -196,7 +202,7 @@ async fn reveal(
     request: Request,
 ) -> Result<Response, Error> {
     let (parts, _) = read(request).await?;
-    let path = format!("/services/{id}");
+    let path = format!("/services/{id}/reveal");
     match ops::reveal(&state.ops, &actor, id, true).await {
         Ok(connection) => {
             let flash = FormFlash {
@@ -232,13 +238,11 @@ async fn upgrade(
 async fn cancel(
     Signed(actor): Signed,
     State(state): State<AppState>,
-    Path(id): Path<Uuid>,
+    Path((id, task)): Path<(Uuid, Uuid)>,
     request: Request,
 ) -> Result<Response, Error> {
-    match ops::cancel_task(&state.ops, &actor, id).await {
-        Ok(task) => after(&state, task.instance_id.0, request, Ok(task)).await,
-        Err(error) => Err(error),
-    }
+    let done = ops::cancel_task(&state.ops, &actor, task).await;
+    after(&state, id, request, done).await
 }
 
 async fn after<T>(
@@ -247,9 +251,12 @@ async fn after<T>(
     request: Request,
     done: Result<T, Error>,
 ) -> Result<Response, Error> {
+    let posted = request.uri().path().to_owned();
     let path = format!("/services/{id}");
     match done {
         Ok(_) => Ok(Redirect::to(&path).into_response()),
-        Err(error) => Ok(failed(state, &path, request.into_parts().0, Values::new(), error).await),
+        Err(error) => {
+            Ok(failed(state, &posted, request.into_parts().0, Values::new(), error).await)
+        }
     }
 }

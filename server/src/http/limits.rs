@@ -9,6 +9,16 @@ use svcforge_app::domain::Problem;
 /// Longest time until the head of an answer.
 const DEADLINE: Duration = Duration::from_secs(20);
 
+/// Nothing we keep can hold U+0000; Postgres would refuse it with an error of ours.
+pub async fn no_nul(request: Request, next: Next) -> Response {
+    if request.uri().to_string().contains("%00") {
+        return problem::response(Problem::bad_request(
+            "The address may not contain the character U+0000.",
+        ));
+    }
+    next.run(request).await
+}
+
 /// Answers 503 rather than never (leptos#4578).
 pub async fn deadline(request: Request, next: Next) -> Response {
     match tokio::time::timeout(DEADLINE, next.run(request)).await {

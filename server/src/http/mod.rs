@@ -92,6 +92,7 @@ pub fn router(state: AppState) -> Router {
         .merge(health::routes())
         .with_state(state)
         .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(middleware::from_fn(limits::no_nul))
         .layer(middleware::from_fn(limits::deadline))
         .layer(CatchPanicLayer::custom(problem::on_panic))
         .layer(middleware::from_fn(limits::headers))

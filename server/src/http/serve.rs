@@ -21,12 +21,12 @@ const GRACE: Duration = Duration::from_secs(8);
 pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let graceful = GracefulShutdown::new();
-    let mut builder = Builder::new(TokioExecutor::new());
+    // HTTP/1.1 only, as it comes without TLS: while the version is being told, no deadline runs.
+    let mut builder = Builder::new(TokioExecutor::new()).http1_only();
     builder
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_DEADLINE);
-    builder.http2().timer(TokioTimer::new());
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,

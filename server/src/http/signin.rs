@@ -54,7 +54,18 @@ async fn plain() -> Response {
     )
 }
 
+/// Only what a link can be: what is in it becomes part of the form's target.
+fn is_secret(token: &str) -> bool {
+    token.len() == 43
+        && token
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
 async fn show(Path(token): Path<String>) -> Response {
+    if !is_secret(&token) {
+        return plain().await;
+    }
     page(Some(&token), "")
 }
 

@@ -17,7 +17,7 @@ use leptos_axum::{
 };
 use std::sync::Arc;
 use svcforge_app::{App, pages::FormFlash, port::PortalContext, shell};
-use tower_http::services::ServeDir;
+use tower_http::services::{ServeDir, ServeFile};
 use tower_sessions::Session;
 
 /// Every path of the portal.
@@ -36,16 +36,17 @@ pub fn routes(state: &AppState) -> Router<AppState> {
 
 /// The bundle, styles and icons. Their names do not change with their content, so browsers must ask, which an ETag makes cheap.
 fn files(info: &Info) -> Router<AppState> {
-    let folder =
-        |name: &str| ServeDir::new(info.site.join(name)).append_index_html_on_directories(false);
+    let folder = |name: &str| {
+        ServeDir::new(info.site.join(name))
+            .precompressed_br()
+            .append_index_html_on_directories(false)
+    };
     Router::new()
         .nest_service("/pkg", folder("pkg"))
         .nest_service("/style", folder("style"))
         .nest_service("/icons", folder("icons"))
-        .route_service(
-            "/start.js",
-            tower_http::services::ServeFile::new(info.site.join("start.js")),
-        )
+        .route_service("/stream.js", ServeFile::new(info.site.join("stream.js")))
+        .route_service("/start.js", ServeFile::new(info.site.join("start.js")))
         .layer(middleware::from_fn(revalidate))
 }
 

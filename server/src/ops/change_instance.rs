@@ -65,7 +65,7 @@ pub async fn change_instance(
         )
         .into());
     }
-    let (revision, _) = db::catalog::load(&ops.pool, found.entry_revision_id).await?;
+    let (revision, _) = db::catalog::load(&mut *tx, found.entry_revision_id).await?;
     if let Some(at) = change.expires_at {
         let now = crate::clock::now();
         let max = revision.entry.ttl.max;
@@ -123,6 +123,7 @@ pub async fn change_instance(
             "parameters changed by a person",
         )
         .await?;
+        db::instance::touch(&mut tx, id).await?;
     }
     let detail =
         json!({"parameters": change.parameters.is_some(), "expires_at": change.expires_at});
@@ -145,12 +146,12 @@ pub async fn change_instance(
 /// parameters do not fit the new schema.
 pub async fn upgrade_instance(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task, Error> {
     ops.require_on(actor, Action::ChangeInstance, id).await?;
-    let work = db::instance::load_work(&ops.pool, id).await?;
     let mut tx = ops.pool.begin().await?;
     let found = db::instance::lock(&mut tx, id)
         .await?
         .ok_or_else(|| Problem::not_found("instance"))?;
-    let target = db::catalog::find_current(&ops.pool, &work.service_type)
+    let work = db::instance::load_work(&mut *tx, id).await?;
+    let target = db::catalog::find_current(&mut *tx, &work.service_type)
         .await?
         .ok_or_else(|| Problem::conflict(format!("{} has left the catalog.", work.service_type)))?;
     if target.id == found.entry_revision_id && found.state != InstanceState::Failed {
@@ -192,13 +193,23 @@ async fn enqueue_upgrade(
     payload: Value,
     reason: &str,
 ) -> Result<Uuid, Error> {
-    if !matches!(
-        found.state,
-        InstanceState::Ready | InstanceState::Failed | InstanceState::Upgrading
-    ) {
+    if !matches!(found.state, InstanceState::Ready | InstanceState::Failed) {
         return Err(
             Problem::conflict(format!("It is {}; wait until it is ready.", found.state)).into(),
         );
+    }
+    // Two changes at once would each start from what the other replaces.
+    if db::queue::has_open(
+        tx,
+        found.id,
+        &[TaskKind::Upgrade.as_str(), TaskKind::Provision.as_str()],
+    )
+    .await?
+    {
+        return Err(Problem::conflict(
+            "Another change of it is under way; wait until it has ended, or cancel it.",
+        )
+        .into());
     }
     let task = NewTask {
         kind: TaskKind::Upgrade.as_str(),

@@ -54,7 +54,7 @@ pub async fn delete_instance(
     }
     let why = format!("{} removed it", actor.name);
     db::queue::overtake(&mut tx, id, TaskKind::Deprovision.as_str(), &why).await?;
-    let (revision, _) = db::catalog::load(&ops.pool, found.entry_revision_id).await?;
+    let (revision, _) = db::catalog::load(&mut *tx, found.entry_revision_id).await?;
     let grace = revision.entry.delete_grace.0;
     let run_after =
         (grace > 0).then(|| crate::clock::now() + jiff::SignedDuration::from_secs(grace));

@@ -6,7 +6,7 @@ use crate::{
     db::{
         self,
         event::NewEvent,
-        queue::{NewTask, Priority},
+        queue::{Cancelled, NewTask, Priority},
     },
     error::Error,
 };
@@ -17,7 +17,7 @@ use uuid::Uuid;
 /// Installs a failed instance again, as it is asked now; or removes one again whose removal failed.
 ///
 /// # Errors
-/// 404; 409 unless it has failed.
+/// 404; 409 unless it (or its removal) has failed for good.
 pub async fn retry_instance(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task, Error> {
     ops.require_on(actor, Action::ChangeInstance, id).await?;
     let mut tx = ops.pool.begin().await?;
@@ -42,6 +42,9 @@ pub async fn retry_instance(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task, 
             .into());
         }
     };
+    if db::queue::has_open(&mut tx, id, &[kind.as_str()]).await? {
+        return Err(Problem::conflict("It is being tried already.").into());
+    }
     let task = NewTask {
         kind: kind.as_str(),
         instance_id: id,
@@ -103,7 +106,8 @@ pub async fn cancel_task(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task, Err
     }
     let mut tx = ops.pool.begin().await?;
     let why = format!("{} cancelled it", actor.name);
-    if !db::queue::cancel(&mut tx, task.instance_id.0, id, &why).await? {
+    let done = db::queue::cancel(&mut tx, task.instance_id.0, id, &why).await?;
+    if done == Cancelled::TooLate {
         return Err(Problem::conflict("It has ended already.").into());
     }
     let event = NewEvent {
@@ -114,15 +118,23 @@ pub async fn cancel_task(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task, Err
         task_id: Some(id),
     };
     db::event::insert(&mut tx, event).await?;
-    // A first install that never began leaves nothing to wait for: say so on the instance.
-    db::instance::move_state(
-        &mut tx,
-        task.instance_id.0,
-        InstanceState::Requested,
-        InstanceState::Failed,
-        Some(&why),
-    )
-    .await?;
+    if done == Cancelled::Ended {
+        // Nothing is left that would move the instance on: say so on it, so that a person can retry.
+        for state in [
+            InstanceState::Requested,
+            InstanceState::Provisioning,
+            InstanceState::Upgrading,
+        ] {
+            db::instance::move_state(
+                &mut tx,
+                task.instance_id.0,
+                state,
+                InstanceState::Failed,
+                Some(&why),
+            )
+            .await?;
+        }
+    }
     db::audit::insert(
         &mut tx,
         actor,

@@ -120,7 +120,7 @@ impl Portal for Door {
         };
         let tasks = db::task::list(pool, &filter, 10).await.map_err(shown)?;
         let log = match tasks.first() {
-            Some(newest) => db::task::log(pool, newest.id.0, 0, LINES)
+            Some(newest) => db::task::log_tail(pool, newest.id.0, LINES)
                 .await
                 .map_err(shown)?,
             None => vec![],

@@ -85,6 +85,7 @@ pub fn check(entry: &Entry) -> Result<(), String> {
         release_name: "release".into(),
         release_namespace: "namespace".into(),
         release_revision: None,
+        release_token: None,
         entry_revision_id: uuid::Uuid::nil(),
         parameters,
     };

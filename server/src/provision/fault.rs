@@ -40,6 +40,15 @@ impl Fault {
     }
 }
 
+impl From<crate::queue::Lost> for Fault {
+    fn from(lost: crate::queue::Lost) -> Self {
+        match lost {
+            crate::queue::Lost::Lease => Self::Stopped(Stop::LeaseLost),
+            crate::queue::Lost::Db(error) => error.into(),
+        }
+    }
+}
+
 impl From<sqlx::Error> for Fault {
     fn from(error: sqlx::Error) -> Self {
         if crate::error::is_outage(&error) {

@@ -3,13 +3,16 @@
 use crate::{
     changes::Changes,
     db::{
-        observed,
+        observed, queue as db_queue,
         queue::Claimed,
         task::{self, NewLine},
     },
 };
 use sqlx::PgPool;
-use std::sync::{Arc, Mutex};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU64, Ordering},
+};
 use svcforge_app::domain::{Readiness, StepState};
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -29,6 +32,17 @@ pub enum Stop {
     Deadline,
 }
 
+/// Why an attempt cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Lost {
+    /// Its lease is lost: somebody else may hold the task.
+    #[error("the lease is lost")]
+    Lease,
+    /// Postgres said so.
+    #[error("database: {0}")]
+    Db(#[from] sqlx::Error),
+}
+
 /// Lines are written together after this long.
 const FLUSH: Duration = Duration::from_millis(250);
 /// At most this many lines of one attempt are kept.
@@ -46,6 +60,7 @@ pub struct Attempt {
     step: Arc<Mutex<String>>,
     lines: Mutex<Option<mpsc::Sender<NewLine>>>,
     written: Mutex<Option<oneshot::Receiver<()>>>,
+    dropped: AtomicU64,
     changes: Changes,
 }
 
@@ -74,6 +89,7 @@ impl Attempt {
             step: Arc::default(),
             lines: Mutex::new(Some(lines)),
             written: Mutex::new(Some(written)),
+            dropped: AtomicU64::new(0),
             changes,
         }
     }
@@ -81,17 +97,13 @@ impl Attempt {
     /// Begins the next step; the one before has succeeded.
     ///
     /// # Errors
-    /// From Postgres.
-    pub async fn step(&self, name: &str) -> sqlx::Result<()> {
+    /// [`Lost::Lease`] when the task is not this attempt's any more: nothing may be done.
+    pub async fn step(&self, name: &str) -> Result<(), Lost> {
         *lock(&self.step) = name.into();
-        task::begin_step(
-            &self.pool,
-            self.task.id,
-            self.task.token,
-            self.task.attempt,
-            name,
-        )
-        .await?;
+        let task = &self.task;
+        if !task::begin_step(&self.pool, task.id, task.token, task.attempt, name).await? {
+            return Err(Lost::Lease);
+        }
         self.changes.changed("task", self.task.id);
         self.changes.changed("instance", self.task.instance_id);
         Ok(())
@@ -101,8 +113,14 @@ impl Attempt {
     ///
     /// # Errors
     /// From Postgres.
-    pub async fn seen(&self, readiness: &Readiness) -> sqlx::Result<()> {
-        if observed::upsert(&self.pool, self.task.instance_id, readiness).await? {
+    pub async fn seen(&self, readiness: &Readiness) -> Result<(), Lost> {
+        let mut tx = self.pool.begin().await?;
+        if !db_queue::hold(&mut tx, self.task.id, self.task.token).await? {
+            return Err(Lost::Lease);
+        }
+        let differs = observed::upsert(&mut *tx, self.task.instance_id, readiness).await?;
+        tx.commit().await?;
+        if differs {
             self.changes.changed("instance", self.task.instance_id);
         }
         Ok(())
@@ -116,14 +134,28 @@ impl Attempt {
             stream,
             text: inert(text),
         };
-        if let Some(lines) = lock(&self.lines).as_ref() {
-            let _ = lines.try_send(line);
+        if let Some(lines) = lock(&self.lines).as_ref()
+            && lines.try_send(line).is_err()
+        {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Ends the log and the running step.
     pub(super) async fn close(&self, state: StepState) {
-        lock(&self.lines).take();
+        let lines = lock(&self.lines).take();
+        let dropped = self.dropped.load(Ordering::Relaxed);
+        if let (Some(lines), 1..) = (lines, dropped) {
+            let text = format!("… {dropped} lines came too fast and were not kept");
+            let step = lock(&self.step).clone();
+            let line = NewLine {
+                at: crate::clock::now(),
+                step,
+                stream: "svcforge",
+                text,
+            };
+            let _ = lines.send(line).await;
+        }
         let written = lock(&self.written).take();
         if let Some(written) = written {
             let _ = tokio::time::timeout(Duration::from_secs(10), written).await;
@@ -206,7 +238,15 @@ async fn write_lines(
                 ..clone_place(&batch)
             });
         }
-        if let Err(error) = task::append_log(&pool, task.id, task.token, &batch).await {
+        let mut written = task::append_log(&pool, task.id, task.token, &batch).await;
+        for pause in [200, 1000, 4000] {
+            if written.is_ok() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            written = task::append_log(&pool, task.id, task.token, &batch).await;
+        }
+        if let Err(error) = written {
             tracing::warn!(event = "task.log_lost", task_id = %task.id, lines = batch.len(), %error);
         }
         changes.changed("task", task.id);

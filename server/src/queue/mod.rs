@@ -7,7 +7,7 @@ mod timing;
 mod wake;
 mod worker;
 
-pub use attempt::{Attempt, Stop};
+pub use attempt::{Attempt, Lost, Stop, inert};
 pub use sweep::{sweep_forever, sweep_once};
 pub use timing::Timing;
 pub use wake::{Wake, listen};

@@ -17,30 +17,30 @@ pub struct Swept {
     pub headless: u64,
 }
 
-/// One pass. Each part runs whatever the others did; the last error is returned.
+/// One pass. Each part runs whatever the others did; the first error is returned.
 ///
 /// # Errors
 /// From Postgres.
 pub async fn sweep_once(pool: &PgPool, timing: &Timing) -> sqlx::Result<Swept> {
     let freed = db::queue::free_expired(pool, timing.grace).await;
-    let due = db::queue::promote_due(pool).await;
-    let headless = db::queue::promote_headless(pool).await;
-    let swept = Swept {
-        freed: freed?,
-        due: due?,
-        headless: headless?,
-    };
-    if swept.freed > 0 {
+    // Told before anything else can fail: tasks that were freed were freed.
+    if let Ok(tasks_freed @ 1..) = freed {
         tracing::warn!(
             event = "lease.expired",
-            tasks_freed = swept.freed,
+            tasks_freed,
             lease_seconds = timing.lease.as_secs()
         );
     }
-    if swept.headless > 0 {
-        tracing::error!(event = "queue.headless", lanes = swept.headless);
+    let due = db::queue::promote_due(pool).await;
+    let headless = db::queue::promote_headless(pool).await;
+    if let Ok(lanes @ 1..) = headless {
+        tracing::error!(event = "queue.headless", lanes);
     }
-    Ok(swept)
+    Ok(Swept {
+        freed: freed?,
+        due: due?,
+        headless: headless?,
+    })
 }
 
 /// Sweeps until told to stop; every minute also what is only housekeeping.
@@ -54,9 +54,7 @@ pub async fn sweep_forever(pool: PgPool, timing: Timing, wake: Wake, stop: Cance
         }
         if kept_house.is_none_or(|at| at.elapsed() > Duration::from_secs(60)) {
             kept_house = Some(tokio::time::Instant::now());
-            if let Err(error) = keep_house(&pool).await {
-                tracing::warn!(event = "housekeeping.failed", %error);
-            }
+            keep_house(&pool).await;
         }
         tokio::select! {
             () = stop.cancelled() => return,
@@ -65,8 +63,18 @@ pub async fn sweep_forever(pool: PgPool, timing: Timing, wake: Wake, stop: Cance
     }
 }
 
-async fn keep_house(pool: &PgPool) -> sqlx::Result<()> {
-    db::queue::ensure_partitions(pool).await?;
-    db::session::delete_expired(pool).await?;
-    db::reveal::delete_expired(pool).await
+/// Each chore whatever became of the others.
+async fn keep_house(pool: &PgPool) {
+    let chores = [
+        ("partitions", db::queue::ensure_partitions(pool).await),
+        ("sessions", db::session::delete_expired(pool).await),
+        ("reveals", db::reveal::delete_expired(pool).await),
+        ("idempotency", db::idempotency::delete_old(pool).await),
+        ("links", db::user::delete_dead_links(pool).await),
+    ];
+    for (chore, done) in chores {
+        if let Err(error) = done {
+            tracing::warn!(event = "housekeeping.failed", chore, %error);
+        }
+    }
 }

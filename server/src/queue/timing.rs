@@ -41,6 +41,12 @@ impl Timing {
         }
     }
 
+    /// When a worker stops an attempt by itself: early enough that nothing of it is left when the task is taken over.
+    pub fn own_deadline(&self) -> Duration {
+        self.deadline
+            .saturating_sub(self.heartbeat * 2 + self.stop_grace)
+    }
+
     /// That many times faster, for tests. The deadline stays.
     pub fn faster(self, factor: u32) -> Self {
         Self {
@@ -77,6 +83,10 @@ impl Timing {
             (
                 self.grace * 4 >= self.lease,
                 "the grace is at least a quarter of the lease",
+            ),
+            (
+                self.heartbeat * 2 + self.stop_grace < self.deadline,
+                "an attempt can be stopped before its deadline",
             ),
             (
                 self.lease < self.deadline,

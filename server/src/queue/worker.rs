@@ -178,7 +178,7 @@ impl Worker {
             token: task.token,
             stop,
             acknowledged,
-            until: Instant::now() + self.timing.deadline,
+            until: Instant::now() + self.timing.own_deadline(),
         };
         lock(&held).insert(task.id, entry);
         let attempt = Attempt::new(
@@ -188,10 +188,12 @@ impl Worker {
             acknowledged_rx,
             self.changes.clone(),
         );
-        let _ = db::task::fail_stale_steps(&self.pool, task.id, task.attempt).await;
+        let _ = db::task::fail_stale_steps(&self.pool, task.id, task.token, task.attempt).await;
         self.changes.changed("task", task.id);
 
-        let ending = if task.attempt > task.max_attempts {
+        let ending = if let Some(why) = &task.stop_reason {
+            Ending::Cancelled(why.clone())
+        } else if task.attempt > task.max_attempts {
             Ending::Hopeless(
                 task.error
                     .clone()
@@ -242,16 +244,24 @@ impl Worker {
     }
 
     async fn finish_once(&self, task: &Claimed, ending: &Ending) -> sqlx::Result<bool> {
+        let mut tx = self.pool.begin().await?;
+        db::queue::lock_lanes(&mut tx, &[task.instance_id]).await?;
+        let Some(held) = db::queue::held(&mut tx, task.id, task.token).await? else {
+            return Ok(false);
+        };
+        // Asked to stop while it ended for another reason: it is not tried again.
+        let cancelled = match (ending, held.stop_reason) {
+            (Ending::Failed(_) | Ending::Waiting { .. } | Ending::GiveBack, Some(why)) => {
+                Some(Ending::Cancelled(why))
+            }
+            _ => None,
+        };
+        let ending = cancelled.as_ref().unwrap_or(ending);
         let last = match ending {
             Ending::Done | Ending::Hopeless(_) | Ending::Cancelled(_) => true,
             Ending::Failed(_) => task.attempt >= task.max_attempts,
             Ending::Waiting { .. } | Ending::GiveBack => false,
         };
-        let mut tx = self.pool.begin().await?;
-        db::queue::lock_lanes(&mut tx, &[task.instance_id]).await?;
-        if !db::queue::hold(&mut tx, task.id, task.token).await? {
-            return Ok(false);
-        }
         self.handler.conclude(&mut tx, task, ending, last).await?;
         let held = match ending {
             Ending::Done => db::queue::finish(&mut tx, task, Outcome::Succeeded, None).await?,

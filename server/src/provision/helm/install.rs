@@ -40,7 +40,8 @@ impl Kubernetes {
         self.record_parts(job, &parts, attempt).await?;
         attempt.step("Wait until it serves").await?;
         self.wait_ready(job, &parts, attempt).await?;
-        Ok(parts)
+        let claims = cluster::claims_of(&self.clients, &parts).await?;
+        Ok(parts.into_iter().chain(claims).collect())
     }
 
     async fn run_upgrade(&self, job: &Job, next: i32, attempt: &Attempt) -> Result<(), Fault> {
@@ -103,7 +104,7 @@ impl Kubernetes {
     }
 
     /// Tells the observer what to look for while this attempt still waits.
-    async fn record_parts(
+    pub(super) async fn record_parts(
         &self,
         job: &Job,
         parts: &[ObjectRef],

@@ -7,4 +7,4 @@ mod recover;
 mod remove;
 mod run;
 
-pub use run::Helm;
+pub use run::{Helm, Workdir};

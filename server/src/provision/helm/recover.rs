@@ -5,7 +5,7 @@ use crate::{
     cluster::release::{self, Head},
     db::{self, event::NewEvent},
     provision::{Fault, Job, kubernetes::Kubernetes},
-    queue::Attempt,
+    queue::{Attempt, Stop},
 };
 use std::time::Duration;
 
@@ -53,10 +53,14 @@ impl Kubernetes {
         if !head.status.starts_with("pending-") {
             return Ok(());
         }
-        let recorded = job
-            .work
-            .release_revision
-            .is_some_and(|ours| head.revision <= ours);
+        // Helm merges an older release's labels into a person's own upgrade: the token tells which attempt wrote this very one.
+        let token = head
+            .labels
+            .get("svcforge.dev/token")
+            .and_then(|t| t.parse::<i64>().ok());
+        let recorded = job.work.release_revision == Some(head.revision)
+            && token.is_some()
+            && token == job.work.release_token;
         if !recorded {
             // Somebody's own Helm is at work. It cannot be longer than its timeout allows.
             let age = head
@@ -93,7 +97,10 @@ impl Kubernetes {
 
 async fn tell(job: &Job, attempt: &Attempt, what: &str) -> Result<(), Fault> {
     attempt.log("svcforge", &format!("recovered: {what}"));
-    let mut db = attempt.pool.acquire().await?;
+    let mut tx = attempt.pool.begin().await?;
+    if !db::queue::hold(&mut tx, attempt.task.id, attempt.task.token).await? {
+        return Err(Fault::Stopped(Stop::LeaseLost));
+    }
     let event = NewEvent {
         instance_id: job.instance_id,
         kind: "release.recovered",
@@ -101,6 +108,7 @@ async fn tell(job: &Job, attempt: &Attempt, what: &str) -> Result<(), Fault> {
         message: &format!("Recovered: {what}"),
         task_id: Some(attempt.task.id),
     };
-    db::event::insert(&mut db, event).await?;
+    db::event::insert(&mut tx, event).await?;
+    tx.commit().await?;
     Ok(())
 }

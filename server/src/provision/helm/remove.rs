@@ -4,7 +4,7 @@ use super::{argv::uninstall, run::Workdir};
 use crate::{
     catalog::OnDelete,
     cluster::{self, release},
-    db::observed::ObjectRef,
+    db::{self, observed::ObjectRef},
     provision::{Fault, Job, kubernetes::Kubernetes},
     queue::Attempt,
 };
@@ -21,28 +21,40 @@ impl Kubernetes {
     ) -> Result<(), Fault> {
         attempt.step("Check the release").await?;
         let head = self.own_head(job).await?;
-        let mut objects: BTreeSet<ObjectRef> =
-            crate::db::observed::parts_of(&attempt.pool, job.instance_id)
-                .await?
-                .into_iter()
-                .collect();
+        let recorded = db::observed::parts_of(&attempt.pool, job.instance_id).await?;
+        let (claims, mut objects): (Vec<ObjectRef>, Vec<ObjectRef>) = recorded
+            .into_iter()
+            .partition(|o| o.kind == "PersistentVolumeClaim");
+        let mut claims: BTreeSet<ObjectRef> = claims.into_iter().collect();
         if let Some(head) = &head {
-            // A record that cannot be decoded must not keep a service from being removed.
+            // The newest manifest tells what Helm removes. One that cannot be decoded must not keep a service from being removed.
             match release::content(&self.clients, &job.work.release_namespace, head).await {
-                Ok(content) => objects.extend(content.objects),
+                Ok(content) => objects = content.objects,
                 Err(Fault::Failed(why)) => attempt.log("svcforge", &why),
                 Err(other) => return Err(other),
             }
+            // Recorded before their StatefulSet goes: afterwards nothing tells whose they are.
+            claims.extend(cluster::claims_of(&self.clients, &objects).await?);
+            let all: Vec<ObjectRef> = objects.iter().chain(&claims).cloned().collect();
+            self.record_parts(job, &all, attempt).await?;
             attempt.step("Run Helm").await?;
             let dir = Workdir::new()?;
             self.helm
                 .run(&uninstall(job, self.helm.timeout)?, &dir, attempt)
                 .await?;
         }
-        let objects: Vec<ObjectRef> = objects.into_iter().collect();
+        let claims: Vec<ObjectRef> = claims
+            .into_iter()
+            .filter(|c| !objects.contains(c))
+            .collect();
         let wipe = job.entry.on_delete == OnDelete::Wipe;
         attempt.step("Wait until nothing is left").await?;
-        self.wait_gone(job, &objects, wipe, attempt).await?;
+        if !wipe && !claims.is_empty() {
+            let names: Vec<&str> = claims.iter().map(|c| c.name.as_str()).collect();
+            attempt.log("svcforge", &format!("kept: {}", names.join(", ")));
+        }
+        self.wait_gone(job, &objects, if wipe { &claims } else { &[] }, attempt)
+            .await?;
         if wipe {
             cluster::delete_credentials(&self.clients, &self.installation, job).await?;
         }
@@ -53,7 +65,7 @@ impl Kubernetes {
         &self,
         job: &Job,
         objects: &[ObjectRef],
-        wipe: bool,
+        claims: &[ObjectRef],
         attempt: &Attempt,
     ) -> Result<(), Fault> {
         let until = tokio::time::Instant::now() + self.helm.timeout;
@@ -62,12 +74,7 @@ impl Kubernetes {
             let mut left = cluster::still_there(&self.clients, objects).await?;
             if left.is_empty() {
                 // Claims go after the pods that use them.
-                let claims = cluster::delete_claims(&self.clients, objects, wipe).await?;
-                if wipe {
-                    left.extend(claims);
-                } else if !claims.is_empty() {
-                    attempt.log("svcforge", &format!("kept: {}", claims.join(", ")));
-                }
+                left = cluster::delete_claims(&self.clients, claims).await?;
             }
             if let Some(head) = self.own_head(job).await? {
                 left.push(format!(

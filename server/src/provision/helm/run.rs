@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     provision::Fault,
-    queue::{Attempt, Stop, Timing},
+    queue::{Attempt, Stop, Timing, inert},
 };
 use std::{
     os::unix::fs::OpenOptionsExt,
@@ -28,10 +28,10 @@ pub struct Helm {
     pub bin: PathBuf,
     /// svcforge's own binary, for the guard.
     pub guard: PathBuf,
-    /// Which cluster.
+    /// A kubeconfig with nothing but the one cluster.
     pub kubeconfig: PathBuf,
-    /// Context in it.
-    pub context: Option<String>,
+    /// The folder it is in, gone with the last user.
+    pub home: std::sync::Arc<Workdir>,
     /// What Helm is given as `--timeout`.
     pub timeout: std::time::Duration,
     /// Heartbeats and stop.
@@ -98,6 +98,10 @@ impl Helm {
         dir: &Workdir,
         attempt: &Attempt,
     ) -> Result<(), Fault> {
+        // Frozen for longer than that, this attempt may not be the task's any more: the next heartbeat tells.
+        if self.silent(attempt) {
+            return Err(Fault::Stopped(Stop::LeaseLost));
+        }
         let mut child = self
             .command(argv, dir)
             .spawn()
@@ -122,9 +126,19 @@ impl Helm {
         }
         match status {
             Ok(status) if status.success() => Ok(()),
+            // Without heartbeats the guard ends Helm: what it said then speaks of that.
+            Ok(_) if self.silent(attempt) => Err(Fault::Outage {
+                what: "Postgres".into(),
+                error: "no heartbeat was acknowledged, so Helm was stopped".into(),
+            }),
             Ok(_) => Err(judge(&words)),
             Err(error) => Err(Fault::Failed(format!("Helm's end was not seen: {error}"))),
         }
+    }
+
+    /// Whether no heartbeat has been acknowledged for so long that Helm may not run.
+    fn silent(&self, attempt: &Attempt) -> bool {
+        attempt.heartbeats().borrow().elapsed() > self.timing.term_after
     }
 
     fn command(&self, argv: &[String], dir: &Workdir) -> Command {
@@ -138,9 +152,6 @@ impl Helm {
             .arg("--")
             .arg(&self.bin)
             .arg(format!("--kubeconfig={}", self.kubeconfig.display()));
-        if let Some(context) = &self.context {
-            command.arg(format!("--kube-context={context}"));
-        }
         command
             .args(argv)
             .env_clear()
@@ -200,7 +211,7 @@ async fn capture(pipe: impl AsyncRead + Unpin, attempt: &Attempt) -> String {
     let mut words = String::new();
     read(pipe, |line| {
         attempt.log("stderr", line);
-        words.push_str(line);
+        words.push_str(&inert(line));
         words.push('\n');
     })
     .await;

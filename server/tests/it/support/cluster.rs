@@ -5,7 +5,11 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use svcforge::{
     cluster::{self, Clients},
     config, db,
-    provision::{Provisioner, helm::Helm, kubernetes::Kubernetes},
+    provision::{
+        Provisioner,
+        helm::{Helm, Workdir},
+        kubernetes::Kubernetes,
+    },
 };
 
 pub fn kubeconfig() -> PathBuf {
@@ -41,14 +45,21 @@ pub async fn clients() -> Clients {
 
 /// A provisioner with that Helm timeout.
 pub async fn provisioner(app: &TestApp, timeout: Duration) -> Arc<dyn Provisioner> {
+    let home = Workdir::new().unwrap();
+    let private = home.path().join("kubeconfig.json");
+    let named = config::Cluster {
+        kubeconfig: Some(kubeconfig()),
+        ..Default::default()
+    };
+    cluster::write_for_helm(&named, &private).unwrap();
     let installation = db::installation::load(&app.db.pool).await.unwrap();
     Arc::new(Kubernetes {
         clients: clients().await,
         helm: Helm {
             bin: helm_bin(),
             guard: svcforge_bin(),
-            kubeconfig: kubeconfig(),
-            context: None,
+            kubeconfig: private,
+            home: Arc::new(home),
             timeout,
             timing: app.timing,
             environment: vec![],
