@@ -96,6 +96,8 @@ fn killed_itself_it_takes_the_child_along() {
 fn passes_the_exit_code_on() {
     for (script, code) in [("echo 1; exit 7", 7), ("echo 1; kill -KILL $$", 137)] {
         let (mut guard, _) = start(&[], script);
+        // `wait` closes stdin, which would end the child.
+        let _stdin = guard.stdin.take();
         assert_eq!(guard.wait().unwrap().code(), Some(code), "{script}");
     }
 }
