@@ -390,3 +390,133 @@ async fn the_stream_tells_ids_and_kinds_never_data() {
     }
     assert!(!other.contains(&id), "not theirs: {other}");
 }
+
+#[tokio::test]
+async fn u0000_is_refused_wherever_it_comes() {
+    let app = TestApp::new().await;
+    let member = app.client("member");
+    for (status, (got, problem)) in [
+        (400, member.get("/api/v1/instances?q=%00").await),
+        (400, member.get("/api/v1/catalog/%00").await),
+        (
+            400,
+            member
+                .post(
+                    "/api/v1/instances",
+                    json!({"team": "a\u{0}", "type": "cache", "name": "x"}),
+                )
+                .await,
+        ),
+        (
+            400,
+            member
+                .post(
+                    "/api/v1/instances",
+                    ask("web", "x", json!({"image": "a", "env": {"A": "\u{0}"}})),
+                )
+                .await,
+        ),
+    ] {
+        assert_eq!(got, status, "{problem:#}");
+        assert!(problem["request_id"].is_string());
+    }
+    assert_eq!(counts(&app).await, (0, 0));
+}
+
+#[tokio::test]
+async fn two_changes_never_overwrite_each_other() {
+    let app = TestApp::new().await;
+    app.scripted(Duration::from_millis(400));
+    let member = app.client("member");
+    let id = member.ask("cache", "c", json!({})).await;
+    app.wait(&id, &["ready"]).await;
+    let path = format!("/api/v1/instances/{id}");
+    let etag = member.request("GET", &path).send().await.unwrap().headers()["etag"].clone();
+    let patch = |memory: i64| {
+        member
+            .request("PATCH", &path)
+            .header("if-match", etag.clone())
+            .json(&json!({"parameters": {"memory_mb": memory}}))
+    };
+    assert_eq!(member.send(patch(64)).await.0, 200);
+    assert_eq!(
+        member.send(patch(512)).await.0,
+        412,
+        "what one looked at is gone"
+    );
+    let now = member.request("GET", &path).send().await.unwrap().headers()["etag"].clone();
+    let again = member
+        .request("PATCH", &path)
+        .header("if-match", now)
+        .json(&json!({"parameters": {"memory_mb": 512}}));
+    let (status, problem) = member.send(again).await;
+    assert!(status == 409 || status == 412, "{problem:#}");
+    app.wait(&id, &["upgrading"]).await;
+    app.wait(&id, &["ready"]).await;
+    assert_eq!(member.get(&path).await.1["parameters"]["memory_mb"], 64);
+}
+
+#[tokio::test]
+async fn many_deletes_at_once_do_not_wait_for_each_others_connection() {
+    let app = TestApp::new().await;
+    let member = app.client("member");
+    let mut ids = vec![];
+    for n in 0..30 {
+        ids.push(member.ask("cache", &format!("c{n}"), json!({})).await);
+    }
+    let all = futures::future::join_all(ids.iter().map(|id| {
+        let (client, path) = (app.client("member"), format!("/api/v1/instances/{id}"));
+        async move { client.delete(&path).await.0 }
+    }))
+    .await;
+    assert_eq!(all, vec![202; 30]);
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_its_listener_is_out() {
+    let app = TestApp::new().await;
+    let mut stream = app
+        .client("viewer")
+        .request("GET", "/api/v1/stream")
+        .send()
+        .await
+        .unwrap();
+    let member = app.client("member");
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    sqlx::query("update app_user set disabled_at = now() where name = 'viewer'")
+        .execute(&app.db.pool)
+        .await
+        .unwrap();
+    let id = member.ask("cache", "secret", json!({})).await;
+    let mut text = String::new();
+    while let Some(chunk) = tokio::time::timeout(Duration::from_secs(5), stream.chunk())
+        .await
+        .expect("it ends")
+        .unwrap_or(None)
+    {
+        text.push_str(&String::from_utf8_lossy(&chunk));
+    }
+    assert!(!text.contains(&id), "{text}");
+}
+
+#[tokio::test]
+async fn idle_sockets_lock_nobody_out() {
+    let app = TestApp::new().await;
+    let address = app.url.trim_start_matches("http://").to_owned();
+    let mut idle = vec![];
+    for _ in 0..200 {
+        idle.push(tokio::net::TcpStream::connect(&address).await.unwrap());
+    }
+    assert_eq!(app.client("nobody").get("/livez").await.0, 200);
+    // The header deadline ends them.
+    let mut byte = [0];
+    let end = tokio::time::timeout(
+        Duration::from_secs(15),
+        tokio::io::AsyncReadExt::read(&mut idle[0], &mut byte),
+    )
+    .await;
+    assert!(
+        matches!(end, Ok(Ok(0) | Err(_))),
+        "an idle socket is closed: {end:?}"
+    );
+}

@@ -290,3 +290,19 @@ async fn one_time_links_work_once_and_forms_must_come_from_our_pages() {
     );
     assert_eq!(me(cookie).send().await.unwrap().status(), 401, "signed out");
 }
+
+#[tokio::test]
+async fn a_crafted_link_draws_no_button() {
+    let app = TestApp::new().await;
+    let nobody = app.client("nobody");
+    for token in [
+        "..%2Fservices%2F1%2Fupgrade",
+        "x",
+        &"a".repeat(44),
+        "%22%3E%3Cscript%3E",
+    ] {
+        let (status, page) = nobody.get(&format!("/signin/{token}")).await;
+        assert_eq!(status, 200);
+        assert!(!page.as_str().unwrap().contains("<form"), "{token}: {page}");
+    }
+}

@@ -556,6 +556,14 @@ async fn a_persons_own_helm_is_waited_for() {
         .execute(&app.db.pool)
         .await
         .unwrap();
+    // Even when an attempt of ours had recorded that number: the label tells whose it is.
+    sqlx::query(
+        "update instance set release_revision = 2, release_token = 999999 where id = $1::uuid",
+    )
+    .bind(&id)
+    .execute(&app.db.pool)
+    .await
+    .unwrap();
     app.worker(provisioner(&app, Duration::from_secs(60)).await);
     member
         .post(&format!("/api/v1/instances/{id}/retry"), json!({}))
@@ -690,4 +698,82 @@ async fn r1_a_killed_worker_leaves_no_helm_and_the_instance_converges() {
     }
     member.delete(&format!("/api/v1/instances/{id}")).await;
     app.wait(&id, &["deleted"]).await;
+}
+
+/// N1 for volumes: a claim that only looks like the service's own stays.
+#[tokio::test]
+async fn a_persons_volume_with_a_similar_name_survives() {
+    let app = with_worker().await;
+    let member = app.client("member");
+    let id = member.ask("postgres", "db", json!({})).await;
+    let ready = app.wait(&id, &["ready"]).await;
+    let (namespace, release) = place(&ready);
+    let claim = ready["readiness"]["parts"].to_string();
+    assert!(claim.contains("StatefulSet"), "{claim}");
+    let mine = format!("backup-{release}-0");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let object = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": mine},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    fs::write(file.path(), object.to_string()).unwrap();
+    kubectl(&[
+        "-n",
+        &namespace,
+        "create",
+        "-f",
+        file.path().to_str().unwrap(),
+    ]);
+    member.delete(&format!("/api/v1/instances/{id}")).await;
+    app.wait(&id, &["deleted"]).await;
+    assert_eq!(
+        kubectl(&["-n", &namespace, "get", "pvc", "-o", "name"]).trim(),
+        format!("persistentvolumeclaim/{mine}")
+    );
+}
+
+/// What the chart says is to be kept does not hold a removal up.
+#[tokio::test]
+async fn an_object_that_helm_keeps_does_not_hold_a_removal_up() {
+    let app = with_worker().await;
+    publish_chart(
+        &app,
+        "1.0.0",
+        &CONFIG.replace(
+            "metadata: {",
+            "metadata: {annotations: {helm.sh/resource-policy: keep}, ",
+        ),
+    )
+    .await;
+    let member = app.client("member");
+    let id = member.ask("x", "kept", json!({})).await;
+    let (namespace, release) = place(&app.wait(&id, &["ready"]).await);
+    member.delete(&format!("/api/v1/instances/{id}")).await;
+    app.wait(&id, &["deleted"]).await;
+    assert!(try_kubectl(&["-n", &namespace, "get", "configmap", &release]).0);
+}
+
+/// N2: Helm gets one context, whatever becomes of the file it came from.
+#[test]
+fn helms_kubeconfig_holds_one_cluster_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let two = json!({"apiVersion": "v1", "kind": "Config", "current-context": "a",
+        "clusters": [{"name": "a", "cluster": {"server": "https://a"}}, {"name": "b", "cluster": {"server": "https://b"}}],
+        "users": [{"name": "a", "user": {"token": "ta"}}, {"name": "b", "user": {"token": "tb"}}],
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}, {"name": "b", "context": {"cluster": "b", "user": "b"}}]});
+    let named = dir.path().join("two.yaml");
+    fs::write(&named, two.to_string()).unwrap();
+    let settings = |context: Option<&str>| svcforge::config::Cluster {
+        kubeconfig: Some(named.clone()),
+        context: context.map(Into::into),
+        in_cluster: false,
+    };
+    for (context, server, other) in [(None, "https://a", "tb"), (Some("b"), "https://b", "ta")] {
+        let out = dir
+            .path()
+            .join(format!("out-{}", context.unwrap_or("current")));
+        cluster::write_for_helm(&settings(context), &out).unwrap();
+        let text = fs::read_to_string(&out).unwrap();
+        assert!(text.contains(server) && !text.contains(other), "{text}");
+    }
+    let error = cluster::write_for_helm(&settings(Some("c")), &dir.path().join("c")).unwrap_err();
+    assert!(error.to_string().contains("no context \"c\""), "{error}");
 }

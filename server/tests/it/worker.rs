@@ -216,3 +216,66 @@ async fn a_task_that_loses_its_workers_again_and_again_ends() {
         (Some("failed"), Some("its worker was lost"))
     );
 }
+
+#[tokio::test]
+async fn cancelling_work_that_waits_leaves_an_instance_one_can_retry() {
+    let app = TestApp::new().await;
+    let scripted = app.scripted(Duration::from_millis(5));
+    scripted.fail_next(Fault::Outage {
+        what: "the Kubernetes API".into(),
+        error: "refused".into(),
+    });
+    let member = app.client("member");
+    let id = member.ask("cache", "c", json!({})).await;
+    let until = std::time::Instant::now() + Duration::from_secs(10);
+    let task = loop {
+        let task = newest_task(&app, &id).await;
+        if task["waiting_for"].is_string() {
+            break task["id"].as_str().unwrap().to_owned();
+        }
+        assert!(std::time::Instant::now() < until);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    assert_eq!(
+        member
+            .post(&format!("/api/v1/tasks/{task}/cancel"), json!({}))
+            .await
+            .0,
+        202
+    );
+    assert_eq!(
+        app.wait(&id, &["failed"]).await["last_error"],
+        "member cancelled it"
+    );
+    assert_eq!(
+        member
+            .post(&format!("/api/v1/instances/{id}/retry"), json!({}))
+            .await
+            .0,
+        202
+    );
+    app.wait(&id, &["ready"]).await;
+}
+
+#[tokio::test]
+async fn a_cancel_stands_even_when_the_attempt_fails_before_it_hears_of_it() {
+    let app = TestApp::new().await;
+    let scripted = app.scripted(Duration::from_millis(200));
+    scripted.fail_next(Fault::Failed("flaky".into()));
+    let member = app.client("member");
+    let id = member.ask("cache", "c", json!({})).await;
+    app.wait(&id, &["provisioning"]).await;
+    let task = newest_task(&app, &id).await["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!(
+        member
+            .post(&format!("/api/v1/tasks/{task}/cancel"), json!({}))
+            .await
+            .0,
+        202
+    );
+    app.wait(&id, &["failed"]).await;
+    assert_eq!(newest_task(&app, &id).await["state"], "cancelled");
+}
