@@ -1,4 +1,5 @@
-//! Server functions: actor → port → answer, nothing else. Paths are explicit: they do not change from build to build. All are
+//! Server functions: actor → port → answer, nothing else. Paths are explicit: they do not
+//! change from build to build. Arguments travel as JSON, like the answers: one codec in the browser. All are
 //! reads; what changes something is a plain form post (see the server's `http/forms.rs`), which works without JavaScript.
 
 #![allow(
@@ -11,7 +12,7 @@ use crate::pages::{InstanceQuery, ServiceDetail, SiteInfo};
 use leptos::{
     prelude::*,
     server_fn::{
-        codec::JsonEncoding,
+        codec::{Json, JsonEncoding},
         error::{FromServerFnError, ServerFnErrorErr},
     },
 };
@@ -53,43 +54,43 @@ fn axum_status(code: u16) -> Result<http::StatusCode, http::status::InvalidStatu
 }
 
 /// What the header says.
-#[server(prefix = "/api/fn", endpoint = "site")]
+#[server(prefix = "/api/fn", endpoint = "site", input = Json)]
 pub async fn site() -> Result<SiteInfo, Problem> {
     told(portal()?.site().await)
 }
 
 /// Teams in which one may request.
-#[server(prefix = "/api/fn", endpoint = "teams")]
+#[server(prefix = "/api/fn", endpoint = "teams", input = Json)]
 pub async fn teams() -> Result<Vec<Team>, Problem> {
     told(portal()?.teams().await)
 }
 
 /// The catalog.
-#[server(prefix = "/api/fn", endpoint = "catalog")]
+#[server(prefix = "/api/fn", endpoint = "catalog", input = Json)]
 pub async fn catalog() -> Result<CatalogView, Problem> {
     told(portal()?.catalog().await)
 }
 
 /// One entry.
-#[server(prefix = "/api/fn", endpoint = "entry")]
+#[server(prefix = "/api/fn", endpoint = "entry", input = Json)]
 pub async fn entry(service_type: String) -> Result<CatalogEntry, Problem> {
     told(portal()?.entry(service_type).await)
 }
 
 /// A page of instances.
-#[server(prefix = "/api/fn", endpoint = "instances", input = leptos::server_fn::codec::Json)]
+#[server(prefix = "/api/fn", endpoint = "instances", input = Json)]
 pub async fn instances(query: InstanceQuery) -> Result<InstancePage, Problem> {
     told(portal()?.instances(query).await)
 }
 
 /// Everything about one.
-#[server(prefix = "/api/fn", endpoint = "detail")]
+#[server(prefix = "/api/fn", endpoint = "detail", input = Json)]
 pub async fn detail(id: String) -> Result<ServiceDetail, Problem> {
     told(portal()?.detail(id).await)
 }
 
 /// Log lines of a task.
-#[server(prefix = "/api/fn", endpoint = "log")]
+#[server(prefix = "/api/fn", endpoint = "log", input = Json)]
 pub async fn log(task: String, after: i64) -> Result<Vec<LogLine>, Problem> {
     told(portal()?.log(task, after).await)
 }

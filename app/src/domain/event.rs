@@ -1,6 +1,6 @@
 //! The timeline of an instance: for people.
 
-use jiff::Timestamp;
+use super::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// Something that happened to an instance.

@@ -1,11 +1,11 @@
 //! Instances and the one table of how they may change state.
 
+use super::time::Timestamp;
 use super::{
     EntryKind, InstanceId,
     readiness::{Readiness, Verdict},
     release::Release,
 };
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{fmt, str::FromStr};

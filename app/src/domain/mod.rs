@@ -15,6 +15,7 @@ pub mod readiness;
 pub mod release;
 pub mod task;
 pub mod team;
+pub mod time;
 
 pub use catalog::{CatalogEntry, CatalogView, EntryKind, FormField, FormWidget};
 pub use event::Event;

@@ -1,6 +1,6 @@
 //! How well an instance serves: the worst of its parts, in one sentence.
 
-use jiff::Timestamp;
+use super::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// What the parts add up to. Ordered from best to worst, so that the worst is the maximum.

@@ -1,7 +1,7 @@
 //! Tasks: units of work in the queue, as people see them.
 
+use super::time::Timestamp;
 use super::{InstanceId, TaskId};
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// What a task does.

@@ -1,7 +1,7 @@
 //! Times: UTC from the server, so that both sides draw the same; relative once the browser has a clock.
 
+use crate::domain::time::Timestamp;
 use crate::live::Live;
-use jiff::Timestamp;
 use leptos::prelude::*;
 
 fn utc(at: Timestamp) -> String {
