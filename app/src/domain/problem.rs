@@ -81,6 +81,26 @@ impl Problem {
         Self::new(409, "conflict", "Not possible in this state", detail)
     }
 
+    /// 412: what the asker looked at has changed.
+    pub fn stale() -> Self {
+        Self::new(
+            412,
+            "stale",
+            "It changed meanwhile",
+            "It is not what you looked at any more. Look again, then repeat.",
+        )
+    }
+
+    /// 428: the asker must say what they looked at.
+    pub fn look_first() -> Self {
+        Self::new(
+            428,
+            "precondition-required",
+            "Look first",
+            "Send If-Match with the ETag you looked at.",
+        )
+    }
+
     /// 422: readable, but some fields are wrong.
     pub fn invalid(errors: Vec<FieldError>) -> Self {
         let detail = match errors.as_slice() {

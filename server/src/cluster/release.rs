@@ -34,14 +34,6 @@ pub struct Head {
     pub created_at: Option<i64>,
 }
 
-impl Head {
-    /// Whether it carries our installation's and this instance's label.
-    pub fn is_ours(&self, installation: &str, instance: &str) -> bool {
-        let label = |name: &str| self.labels.get(name).map(String::as_str);
-        label(INSTALLATION) == Some(installation) && label(INSTANCE) == Some(instance)
-    }
-}
-
 /// Who something belongs to, in words, from its labels.
 pub fn owner_words(labels: &BTreeMap<String, String>) -> String {
     match (labels.get(INSTALLATION), labels.get(INSTANCE)) {
@@ -54,6 +46,26 @@ pub fn owner_words(labels: &BTreeMap<String, String>) -> String {
             None => "somebody else (it carries no label of svcforge)".into(),
         },
     }
+}
+
+/// Refuses what does not carry our installation's and this instance's label (N1), naming its owner.
+///
+/// # Errors
+/// [`Fault::Rejected`].
+pub fn check_ours(
+    what: &str,
+    labels: &BTreeMap<String, String>,
+    installation: &str,
+    instance: &str,
+) -> Result<(), Fault> {
+    let label = |name: &str| labels.get(name).map(String::as_str);
+    if label(INSTALLATION) == Some(installation) && label(INSTANCE) == Some(instance) {
+        return Ok(());
+    }
+    let owner = owner_words(labels);
+    Err(Fault::Rejected(format!(
+        "{what} is not this service's: it belongs to {owner}. It was not touched"
+    )))
 }
 
 fn secrets(clients: &Clients, namespace: &str) -> Api<Secret> {

@@ -22,15 +22,13 @@ fn api(clients: &Clients, job: &Job) -> Api<Secret> {
 }
 
 fn check_ours(found: &Secret, job: &Job, installation: &str) -> Result<(), Fault> {
-    let label = |name: &str| found.labels().get(name).cloned().unwrap_or_default();
-    if label(INSTALLATION) == installation && label(INSTANCE) == job.instance_id.to_string() {
-        return Ok(());
-    }
-    let owner = super::release::owner_words(found.labels());
-    Err(Fault::Rejected(format!(
-        "Secret {} is not this service's: it belongs to {owner}. It was not touched",
-        found.name_any()
-    )))
+    let what = format!("Secret {}", found.name_any());
+    super::release::check_ours(
+        &what,
+        found.labels(),
+        installation,
+        &job.instance_id.to_string(),
+    )
 }
 
 /// Makes the Secret if there is none.

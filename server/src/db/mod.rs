@@ -105,3 +105,14 @@ pub async fn check_migrated(pool: &PgPool) -> anyhow::Result<()> {
     );
     Ok(())
 }
+
+/// The database's clock: what scheduling reads.
+///
+/// # Errors
+/// From Postgres.
+pub async fn now(db: impl sqlx::PgExecutor<'_>) -> sqlx::Result<jiff::Timestamp> {
+    Ok(sqlx::query_scalar!(r#"select now() as "now!""#)
+        .fetch_one(db)
+        .await?
+        .to_jiff())
+}

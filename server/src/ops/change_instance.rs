@@ -57,17 +57,11 @@ pub async fn change_instance(
         .await?
         .ok_or_else(|| Problem::not_found("instance"))?;
     if found.version != version {
-        return Err(Problem::new(
-            412,
-            "stale",
-            "It changed meanwhile",
-            "It is not what you looked at any more. Look again, then repeat.",
-        )
-        .into());
+        return Err(Problem::stale().into());
     }
     let (revision, _) = db::catalog::load(&mut *tx, found.entry_revision_id).await?;
     if let Some(at) = change.expires_at {
-        let now = crate::clock::now();
+        let now = db::now(&mut *tx).await?;
         let max = revision.entry.ttl.max;
         let latest = max.map(|s| now + jiff::SignedDuration::from_secs(s.0));
         match (at, latest) {

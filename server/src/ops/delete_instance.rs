@@ -56,8 +56,10 @@ pub async fn delete_instance(
     db::queue::overtake(&mut tx, id, TaskKind::Deprovision.as_str(), &why).await?;
     let (revision, _) = db::catalog::load(&mut *tx, found.entry_revision_id).await?;
     let grace = revision.entry.delete_grace.0;
-    let run_after =
-        (grace > 0).then(|| crate::clock::now() + jiff::SignedDuration::from_secs(grace));
+    let run_after = match grace {
+        0 => None,
+        seconds => Some(db::now(&mut *tx).await? + jiff::SignedDuration::from_secs(seconds)),
+    };
     let task = NewTask {
         kind: TaskKind::Deprovision.as_str(),
         instance_id: id,
@@ -101,20 +103,10 @@ fn gone(state: InstanceState, error: sqlx::Error) -> Error {
 fn check(when: &Precondition, name: &str, version: i64) -> Result<(), Problem> {
     match when.version {
         None if when.required => {
-            return Err(Problem::new(
-                428,
-                "precondition-required",
-                "Look first",
-                "Send If-Match with the ETag you looked at.",
-            ));
+            return Err(Problem::look_first());
         }
         Some(seen) if seen != version => {
-            return Err(Problem::new(
-                412,
-                "stale",
-                "It changed meanwhile",
-                "It is not what you looked at any more. Look again, then repeat.",
-            ));
+            return Err(Problem::stale());
         }
         _ => {}
     }

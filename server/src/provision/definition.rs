@@ -4,8 +4,7 @@ use super::{Fault, Job};
 use crate::{
     catalog::compose,
     cluster::{
-        Clients, INSTALLATION, INSTANCE, MANAGER, ServiceDefinition, ServiceDefinitionSpec,
-        release::owner_words,
+        Clients, INSTALLATION, INSTANCE, MANAGER, ServiceDefinition, ServiceDefinitionSpec, release,
     },
     db::observed::ObjectRef,
     queue::Attempt,
@@ -23,15 +22,13 @@ fn api(clients: &Clients, job: &Job) -> Api<ServiceDefinition> {
 }
 
 fn check_ours(found: &ServiceDefinition, installation: &str, job: &Job) -> Result<(), Fault> {
-    let label = |name: &str| found.labels().get(name).cloned().unwrap_or_default();
-    if label(INSTALLATION) == installation && label(INSTANCE) == job.instance_id.to_string() {
-        return Ok(());
-    }
-    let owner = owner_words(found.labels());
-    Err(Fault::Rejected(format!(
-        "ServiceDefinition {} is not this service's: it belongs to {owner}. It was not touched",
-        found.name_any()
-    )))
+    let what = format!("ServiceDefinition {}", found.name_any());
+    release::check_ours(
+        &what,
+        found.labels(),
+        installation,
+        &job.instance_id.to_string(),
+    )
 }
 
 /// Applies the object.

@@ -14,15 +14,16 @@ impl Kubernetes {
     pub(super) async fn own_head(&self, job: &Job) -> Result<Option<Head>, Fault> {
         let (namespace, name) = (&job.work.release_namespace, &job.work.release_name);
         let head = release::head(&self.clients, namespace, name).await?;
-        match head {
-            Some(head) if !head.is_ours(&self.installation, &job.instance_id.to_string()) => {
-                let owner = release::owner_words(&head.labels);
-                Err(Fault::Rejected(format!(
-                    "release {name} in {namespace} is not this service's: it belongs to {owner}. It was not touched"
-                )))
-            }
-            other => Ok(other),
+        if let Some(head) = &head {
+            let what = format!("release {name} in {namespace}");
+            release::check_ours(
+                &what,
+                &head.labels,
+                &self.installation,
+                &job.instance_id.to_string(),
+            )?;
         }
+        Ok(head)
     }
 
     /// Makes the release free for the next attempt, and tells so on the timeline.
