@@ -224,7 +224,7 @@ pub async fn change(
     Body(change): Body<Change>,
 ) -> Result<Response, Error> {
     may_view(&state, &actor, id).await?;
-    let version = if_match(&headers)?.ok_or_else(|| Problem::look_first())?;
+    let version = if_match(&headers)?.ok_or_else(Problem::look_first)?;
     Ok(with_etag(
         StatusCode::OK,
         &ops::change_instance(&state.ops, &actor, id, version, change).await?,
