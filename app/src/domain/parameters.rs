@@ -43,6 +43,27 @@ pub fn check_schema(schema: &Value) -> Result<(), SchemaFault> {
     if let Err(error) = validator(schema) {
         return fault("", format!("not a valid JSON Schema: {error}"));
     }
+    check_defaults(schema)
+}
+
+/// A default that its own property refuses would refuse every request that relies on it.
+fn check_defaults(schema: &Value) -> Result<(), SchemaFault> {
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let Some(default) = property.get("default") else {
+            continue;
+        };
+        let pointer = format!("/properties/{}/default", escape(name));
+        let one = validator(property).map_err(|detail| SchemaFault {
+            pointer: pointer.clone(),
+            detail,
+        })?;
+        if let Some(error) = one.iter_errors(default).next() {
+            return Err(SchemaFault {
+                pointer,
+                detail: format!("the default is refused by its own property: {error}"),
+            });
+        }
+    }
     Ok(())
 }
 
@@ -206,10 +227,52 @@ fn explain(error: &jsonschema::ValidationError<'_>, schema: &Value) -> Vec<Field
                 })
                 .collect()
         }
+        Kind::Pattern { .. } => {
+            let name = error.instance_path().as_str().trim_start_matches('/');
+            let help = schema["properties"][name]["description"]
+                .as_str()
+                .unwrap_or("See its pattern.");
+            vec![FieldError {
+                pointer: base,
+                detail: format!("is not of the right form. {help}"),
+            }]
+        }
         _ => vec![FieldError {
             pointer: base,
             detail: error.to_string(),
         }],
+    }
+}
+
+/// Refuses to change parameters that the schema marks `x-immutable`.
+///
+/// # Errors
+/// Each of them.
+pub fn check_immutable(
+    schema: &Value,
+    old: &Map<String, Value>,
+    new: &Map<String, Value>,
+) -> Result<(), Vec<FieldError>> {
+    let Some(properties) = schema["properties"].as_object() else {
+        return Ok(());
+    };
+    let fixed = properties
+        .iter()
+        .filter(|(_, p)| p["x-immutable"] == Value::Bool(true));
+    let changed: Vec<FieldError> = fixed
+        .filter(|(name, _)| old.get(*name) != new.get(*name))
+        .map(|(name, _)| FieldError {
+            pointer: format!("/parameters/{}", escape(name)),
+            detail: format!(
+                "cannot be changed once the service is there; it is {}",
+                old.get(name).unwrap_or(&Value::Null)
+            ),
+        })
+        .collect();
+    if changed.is_empty() {
+        Ok(())
+    } else {
+        Err(changed)
     }
 }
 
@@ -309,6 +372,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_fixed_stays() {
+        let schema = json!({"properties": {"size": {"x-immutable": true}, "name": {}}});
+        let old = map(json!({"size": 5, "name": "a"}));
+        assert_eq!(
+            check_immutable(&schema, &old, &map(json!({"size": 5, "name": "b"}))),
+            Ok(())
+        );
+        let errors = check_immutable(&schema, &old, &map(json!({"size": 6, "name": "a"})))
+            .expect_err("fixed");
+        assert_eq!(
+            (errors[0].pointer.as_str(), errors.len()),
+            ("/parameters/size", 1)
+        );
+    }
+
+    #[test]
     fn schemas_that_lose_digits_or_reach_outside_are_refused() {
         let wrap = |p: Value| json!({"type": "object", "additionalProperties": false, "properties": {"x": p}});
         assert_eq!(check_schema(&schema()), Ok(()));
@@ -319,6 +398,8 @@ mod tests {
             json!({"$ref": "https://example.org/x.json"}),
             json!({"type": "string", "x-secret": true}),
             json!({"type": "nonsense"}),
+            json!({"type": ["integer", "string"]}),
+            json!({"type": "string", "enum": ["a"], "default": "b"}),
         ] {
             assert!(check_schema(&wrap(bad.clone())).is_err(), "{bad}");
         }

@@ -63,6 +63,7 @@ fn Filters(query: Memo<InstanceQuery>) -> impl IntoView {
                     {STATES.map(|s| view! { <option value=s.as_str() selected=chosen == s.as_str()>{s.as_str()}</option> }).collect_view()}
                 </select>
             </label>
+            {q.service_type.map(|t| view! { <input type="hidden" name="type" value=t/> })}
             {q.team.map(|team| view! { <input type="hidden" name="team" value=team/> })}
             <button class="button" type="submit">"Filter"</button>
         </form>

@@ -192,6 +192,13 @@ fn check(file: &Path, text: &str, entry: Entry) -> Result<Packed, Fault> {
             ));
         }
     };
+    if let (EntryKind::Helm, Some(folder)) = (entry.kind, &entry.chart) {
+        check_paths(
+            &entry,
+            &beside(file, folder).map_err(|why| fault(&["chart"], why))?,
+        )
+        .map_err(|(name, detail)| fault(&["mapping", &name], detail))?;
+    }
     let mut sha = Sha256::new();
     // The text of an entry may change in ways that change nothing it installs; but what is installed is all in its JSON.
     sha.update(serde_json::to_vec(&entry).map_err(|e| fault(&[], e.to_string()))?);
@@ -264,6 +271,41 @@ fn check_parameters(entry: &Entry) -> Result<(), (Vec<String>, String)> {
             return Err((
                 at(&["mapping", name]),
                 format!("{name} and {other} map to overlapping paths"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A parameter that is mapped to a value the chart does not have would be taken and change nothing.
+fn check_paths(entry: &Entry, chart: &Path) -> Result<(), (String, String)> {
+    let text = fs::read_to_string(chart.join("values.yaml")).unwrap_or_default();
+    let values: serde_json::Map<String, serde_json::Value> = match text.trim() {
+        "" => serde_json::Map::new(),
+        _ => serde_saphyr::from_str(&text).map_err(|e| {
+            (
+                String::new(),
+                format!(
+                    "the chart's values.yaml cannot be read: {}",
+                    first_line(&e.to_string())
+                ),
+            )
+        })?,
+    };
+    let secret = entry
+        .credentials_secret
+        .iter()
+        .map(|path| ("credentials_secret", path));
+    for (name, path) in entry
+        .mapping
+        .iter()
+        .map(|(n, p)| (n.as_str(), p))
+        .chain(secret)
+    {
+        if get_path(&values, path).is_none() {
+            return Err((
+                name.to_owned(),
+                format!("{name} is mapped to {path}, which the chart's values.yaml does not have"),
             ));
         }
     }

@@ -20,7 +20,12 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use leptos::config::LeptosOptions;
 use sqlx::PgPool;
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{net::TcpListener, sync::Notify, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -67,13 +72,23 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     }
     let provisioner = match (&clients, roles.contains(&Role::Worker)) {
         (_, false) => None,
-        (Some(clients), true) => {
-            Some(kubernetes(&pool, clients.clone(), &args.worker, &args.cluster).await?)
-        }
+        (Some(clients), true) => Some(
+            kubernetes(
+                &pool,
+                clients.clone(),
+                &args.worker,
+                &args.cluster,
+                &std::env::temp_dir(),
+            )
+            .await?,
+        ),
         (None, true) => anyhow::bail!(
             "no cluster: name one with SVCFORGE_KUBECONFIG or SVCFORGE_IN_CLUSTER=true, or leave out the role worker"
         ),
     };
+    if roles.contains(&Role::Web) {
+        check_site(&args.http.site)?;
+    }
     let listener = listen(&args.http.listen, "SVCFORGE_LISTEN").await?;
     let ip = listener.local_addr()?.ip();
     let metrics = listen(
@@ -113,17 +128,30 @@ pub async fn listen(address: &str, setting: &str) -> anyhow::Result<TcpListener>
     })
 }
 
+/// Refuses a folder without the portal's files: pages without style or script would look as if they worked.
+pub fn check_site(site: &Path) -> anyhow::Result<()> {
+    for file in ["style/site.css", "pkg/svcforge.js", "start.js"] {
+        anyhow::ensure!(
+            site.join(file).is_file(),
+            "{} is no folder with the portal's files ({file} is missing): name it with SVCFORGE_SITE (`./dev` builds it)",
+            site.display()
+        );
+    }
+    Ok(())
+}
+
 /// The provisioner for a cluster.
 pub async fn kubernetes(
     pool: &PgPool,
     clients: cluster::Clients,
     worker: &config::Worker,
     named: &config::Cluster,
+    tmp: &Path,
 ) -> anyhow::Result<Arc<dyn Provisioner>> {
     let installation = db::installation::load(pool).await?;
     let timing = Timing::standard(worker.helm_timeout());
     timing.check().map_err(anyhow::Error::msg)?;
-    let home = Workdir::new().map_err(|e| anyhow::anyhow!("{e}"))?;
+    let home = Workdir::new(tmp).map_err(|e| anyhow::anyhow!("{e}"))?;
     let kubeconfig = home.path().join("kubeconfig.json");
     cluster::write_for_helm(named, &kubeconfig)?;
     let helm = Helm {
@@ -131,6 +159,7 @@ pub async fn kubernetes(
         guard: std::env::current_exe()?,
         kubeconfig,
         home: Arc::new(home),
+        tmp: tmp.to_path_buf(),
         timeout: worker.helm_timeout(),
         timing,
         environment: config::helm_environment(),

@@ -38,9 +38,9 @@ pub struct UpArgs {
     /// Forget what an earlier `up` kept here.
     #[arg(long)]
     fresh: bool,
-    /// Which cluster; a real one is used only when named by --kubeconfig.
-    #[arg(long, value_enum, default_value_t = Kind::Local)]
-    cluster: Kind,
+    /// Which cluster, when none is named by a kubeconfig; local when not said.
+    #[arg(long, value_enum)]
+    cluster: Option<Kind>,
     /// Folder with the control plane's binaries (`./dev` builds them).
     #[arg(long, env = "SVCFORGE_LOCAL_BIN")]
     local_bin: Option<PathBuf>,
@@ -74,12 +74,20 @@ const CATALOG: &str = "deploy/catalog";
 
 pub async fn run(mut args: UpArgs) -> anyhow::Result<()> {
     args.worker.check()?;
+    anyhow::ensure!(
+        args.cluster.is_none() || (args.named.kubeconfig.is_none() && !args.named.in_cluster),
+        "--cluster and a named cluster (--kubeconfig, SVCFORGE_KUBECONFIG, SVCFORGE_IN_CLUSTER) exclude each other: leave one out"
+    );
     args.worker.drain_s.get_or_insert(5);
     std::fs::create_dir_all(&args.dir).with_context(|| args.dir.display().to_string())?;
     let dir = args.dir.canonicalize()?;
+    serve::check_site(&args.site)?;
     let _lock = Lock::take(&dir)?;
     RunFile::remove(&dir);
-    let log = std::fs::File::create(dir.join("svcforge.log"))?;
+    let log = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(dir.join("svcforge.log"))?;
     logging::to_file(&args.log, log);
     // From here on a signal stops what has been started.
     let stop = CancellationToken::new();
@@ -137,6 +145,10 @@ async fn start_and_host(
     if args.fresh {
         embedded::forget(dir)?;
     }
+    // What a killed run has left there goes now.
+    let tmp = dir.join("tmp");
+    let _ = std::fs::remove_dir_all(&tmp);
+    std::fs::create_dir_all(&tmp)?;
     let launcher = Launcher::new(&std::env::current_exe()?, dir);
     step("starting Postgres", began);
     let postgres = Postgres::start(&launcher, dir).await?;
@@ -153,7 +165,7 @@ async fn start_and_host(
 
     let mut note = None;
     if args.named.kubeconfig.is_none() && !args.named.in_cluster {
-        note = Some(match args.cluster {
+        note = Some(match args.cluster.unwrap_or(Kind::Local) {
             Kind::Local => {
                 step("starting the local control plane", began);
                 let bin = args.local_bin.clone().context("name the control plane's binaries with --local-bin (`./dev up` does), or use --cluster simulated")?;
@@ -172,7 +184,7 @@ async fn start_and_host(
     let provisioner = match &clients {
         Some(clients) => {
             cluster::bind(clients, &pool).await?;
-            serve::kubernetes(&pool, clients.clone(), &args.worker, &args.named).await?
+            serve::kubernetes(&pool, clients.clone(), &args.worker, &args.named, &tmp).await?
         }
         None => {
             // What was played must never be taken for real, nor the other way round.
@@ -186,6 +198,12 @@ async fn start_and_host(
         }
     };
 
+    if let Some(path) = args.named.kubeconfig.as_ref().filter(|_| note.is_none()) {
+        step(
+            &format!("using the cluster that {} names", path.display()),
+            began,
+        );
+    }
     let handout = hand_out(&pool).await?;
     let listener = bind(args.port).await?;
     let metrics = bind(args.metrics_port).await?;

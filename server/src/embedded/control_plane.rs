@@ -94,11 +94,16 @@ impl ControlPlane {
             exe("etcd"),
             "--name=svcforge".into(),
             format!("--data-dir={}", path(&home.join("etcd"))),
-            format!("--listen-client-urls=http://127.0.0.1:{etcd_port}"),
-            format!("--advertise-client-urls=http://127.0.0.1:{etcd_port}"),
+            format!("--listen-client-urls=https://127.0.0.1:{etcd_port}"),
+            format!("--advertise-client-urls=https://127.0.0.1:{etcd_port}"),
             format!("--listen-peer-urls=http://127.0.0.1:{etcd_peer}"),
             format!("--initial-advertise-peer-urls=http://127.0.0.1:{etcd_peer}"),
             format!("--initial-cluster=svcforge=http://127.0.0.1:{etcd_peer}"),
+            // Every Secret is in it: only the API server may ask.
+            "--client-cert-auth".into(),
+            format!("--trusted-ca-file={}", path(&pki.ca)),
+            format!("--cert-file={}", path(&pki.cert)),
+            format!("--key-file={}", path(&pki.key)),
             "--unsafe-no-fsync".into(),
             "--log-level=warn".into(),
         ];
@@ -106,7 +111,10 @@ impl ControlPlane {
 
         let apiserver = [
             exe("kube-apiserver"),
-            format!("--etcd-servers=http://127.0.0.1:{etcd_port}"),
+            format!("--etcd-servers=https://127.0.0.1:{etcd_port}"),
+            format!("--etcd-cafile={}", path(&pki.ca)),
+            format!("--etcd-certfile={}", path(&pki.cert)),
+            format!("--etcd-keyfile={}", path(&pki.key)),
             "--bind-address=127.0.0.1".into(),
             format!("--secure-port={api_port}"),
             "--endpoint-reconciler-type=none".into(),

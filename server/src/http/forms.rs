@@ -69,7 +69,16 @@ async fn failed(
     values: Values,
     error: Error,
 ) -> Response {
-    let problem = error.into_problem();
+    let mut problem = error.into_problem();
+    // The form asks for days; the rule speaks of seconds.
+    for field in problem
+        .errors
+        .iter_mut()
+        .filter(|e| e.pointer == "/ttl_seconds" && e.detail.contains("seconds"))
+    {
+        field.detail =
+            "must be at least 1 day and at most what is said above, or left empty".into();
+    }
     again(
         state,
         path,

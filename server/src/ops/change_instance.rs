@@ -20,7 +20,7 @@ use uuid::Uuid;
 #[derive(Clone, Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
-    /// The whole new set, by the schema of the revision it runs.
+    /// What to change of them, by the schema of the revision it runs; what is left out stays as it is.
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     pub parameters: Option<Map<String, Value>>,
@@ -106,8 +106,13 @@ pub async fn change_instance(
         db::event::insert(&mut tx, event).await?;
     }
     if let Some(given) = &change.parameters {
+        let old = db::instance::load_work(&mut *tx, id).await?.parameters;
+        let mut merged = old.clone();
+        merged.extend(given.clone());
         let full =
-            parameters::check(&revision.entry.parameters, given).map_err(Problem::invalid)?;
+            parameters::check(&revision.entry.parameters, &merged).map_err(Problem::invalid)?;
+        parameters::check_immutable(&revision.entry.parameters, &old, &full)
+            .map_err(Problem::invalid)?;
         let payload = json!({"entry_revision": found.entry_revision_id, "parameters": full});
         enqueue_upgrade(
             &mut tx,

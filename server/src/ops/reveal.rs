@@ -32,7 +32,8 @@ pub async fn reveal(ops: &Ops, actor: &Actor, id: Uuid, reveal: bool) -> Result<
     ops.require_on(actor, action, id).await?;
     let work = db::instance::load_work(&ops.pool, id).await?;
     let (revision, _) = db::catalog::load(&ops.pool, work.entry_revision_id).await?;
-    if !reveal {
+    // Without secrets there is nothing to reveal, and nothing to record.
+    if !reveal || !revision.entry.connection.iter().any(|f| f.secret) {
         return Ok(connection::public(&revision.entry, &work)?);
     }
     if matches!(

@@ -8,6 +8,7 @@ use std::{
     sync::Mutex,
     time::Duration,
 };
+use svcforge_app::domain::Readiness;
 
 /// Plays a script: what the next calls end in, else success after a pause.
 #[derive(Debug, Default)]
@@ -63,6 +64,9 @@ impl Provisioner for Scripted {
             ),
         );
         self.play(attempt).await?;
+        attempt
+            .seen(&Readiness::unknown("Simulated: nothing is observed"))
+            .await?;
         Ok(vec![])
     }
 

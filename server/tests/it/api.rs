@@ -520,3 +520,45 @@ async fn idle_sockets_lock_nobody_out() {
         "an idle socket is closed: {end:?}"
     );
 }
+
+#[tokio::test]
+async fn a_change_keeps_what_it_does_not_name_and_refuses_what_is_fixed() {
+    let app = TestApp::new().await;
+    app.scripted(Duration::from_millis(5));
+    let member = app.client("member");
+    let id = member.ask("postgres", "db", json!({"storage_gb": 2})).await;
+    app.wait(&id, &["ready"]).await;
+    let path = format!("/api/v1/instances/{id}");
+    let etag = member.request("GET", &path).send().await.unwrap().headers()["etag"].clone();
+    let patch = |body: Value| {
+        member
+            .request("PATCH", &path)
+            .header("if-match", etag.clone())
+            .json(&body)
+    };
+    let (status, problem) = member
+        .send(patch(json!({"parameters": {"storage_gb": 9}})))
+        .await;
+    assert_eq!(
+        (status, problem["errors"][0]["pointer"].as_str()),
+        (422, Some("/parameters/storage_gb")),
+        "{problem:#}"
+    );
+    assert_eq!(
+        member
+            .send(patch(json!({"parameters": {"max_connections": 200}})))
+            .await
+            .0,
+        200
+    );
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let parameters = member.get(&path).await.1["parameters"].clone();
+        if parameters["max_connections"] == 200 {
+            assert_eq!(parameters["storage_gb"], 2);
+            break;
+        }
+        assert!(std::time::Instant::now() < until);
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    }
+}

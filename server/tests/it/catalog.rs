@@ -12,7 +12,11 @@ fn write(dir: &Path, entry: &str) {
         "apiVersion: v2\nname: x\nversion: 1.0.0\n",
     )
     .unwrap();
-    fs::write(dir.join("x/chart/values.yaml"), "{}\n").unwrap();
+    fs::write(
+        dir.join("x/chart/values.yaml"),
+        "size: 1\nimage: {tag: x}\n",
+    )
+    .unwrap();
 }
 
 const GOOD: &str = "type: x\nkind: helm\ntitle: X\nsummary: s\nchart: chart\nchart_version: 1.0.0\nvalues: {image: {tag: v1}}\n\
@@ -50,6 +54,16 @@ fn faults_are_named_with_file_and_line() {
         ),
         (("maximum: 9", "maximum: 99999999999999999"), 12, "2^53"),
         (("type: integer", "type: number"), 12, "float"),
+        (
+            ("{size: size}", "{size: sise}"),
+            13,
+            "values.yaml does not have",
+        ),
+        (
+            ("minimum: 1, ", "minimum: 1, default: 12, "),
+            12,
+            "refused by its own property",
+        ),
         (("{size: size}", "{size: image.tag}"), 13, "locked"),
         (("{size: size}", "{other: size}"), 12, "no mapping"),
         (

@@ -28,6 +28,13 @@ async fn refusals_name_the_setting() {
     let address = taken.local_addr().unwrap().to_string();
     let dsn = [("SVCFORGE_PG_DSN", db.dsn.as_str())];
     let web = ["serve", "--roles", "web"];
+    let site = tempfile::tempdir().unwrap();
+    for file in ["style/site.css", "pkg/svcforge.js", "start.js"] {
+        let file = site.path().join(file);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, "").unwrap();
+    }
+    let site = site.path().to_str().unwrap();
     for (args, env, words) in [
         (&web[..], &[][..], "SVCFORGE_PG_DSN"),
         (
@@ -47,7 +54,9 @@ async fn refusals_name_the_setting() {
             "/nowhere",
         ),
         (
-            &["serve", "--roles", "web", "--listen", &address][..],
+            &[
+                "serve", "--roles", "web", "--site", site, "--listen", &address,
+            ][..],
             &dsn[..],
             "SVCFORGE_LISTEN",
         ),
@@ -56,7 +65,13 @@ async fn refusals_name_the_setting() {
             &dsn[..],
             "SVCFORGE_LEASE_SECONDS (240) must exceed SVCFORGE_HELM_TIMEOUT_S (240)",
         ),
+        (&web[..], &dsn[..], "SVCFORGE_SITE"),
         (&["catalog", "check", "/nowhere"][..], &[][..], "/nowhere"),
+        (
+            &["up", "--cluster", "simulated", "--dir", "/tmp"][..],
+            &[("SVCFORGE_KUBECONFIG", "/x")][..],
+            "exclude each other",
+        ),
         (
             &["up", "--dir", "/proc/nowhere"][..],
             &[][..],

@@ -46,7 +46,7 @@ impl Kubernetes {
 
     async fn run_upgrade(&self, job: &Job, next: i32, attempt: &Attempt) -> Result<(), Fault> {
         attempt.step("Run Helm").await?;
-        let dir = Workdir::new()?;
+        let dir = Workdir::new(&self.helm.tmp)?;
         let chart = job
             .chart
             .as_deref()

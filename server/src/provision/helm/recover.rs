@@ -36,7 +36,7 @@ impl Kubernetes {
         let namespace = &job.work.release_namespace;
         if head.status == "uninstalling" {
             attempt.step("Finish an interrupted removal").await?;
-            let dir = Workdir::new()?;
+            let dir = Workdir::new(&self.helm.tmp)?;
             self.helm
                 .run(
                     &super::argv::uninstall(job, self.helm.timeout)?,

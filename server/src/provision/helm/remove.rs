@@ -38,7 +38,7 @@ impl Kubernetes {
             let all: Vec<ObjectRef> = objects.iter().chain(&claims).cloned().collect();
             self.record_parts(job, &all, attempt).await?;
             attempt.step("Run Helm").await?;
-            let dir = Workdir::new()?;
+            let dir = Workdir::new(&self.helm.tmp)?;
             self.helm
                 .run(&uninstall(job, self.helm.timeout)?, &dir, attempt)
                 .await?;

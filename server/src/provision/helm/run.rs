@@ -32,6 +32,8 @@ pub struct Helm {
     pub kubeconfig: PathBuf,
     /// The folder it is in, gone with the last user.
     pub home: std::sync::Arc<Workdir>,
+    /// Where folders of runs are made.
+    pub tmp: PathBuf,
     /// What Helm is given as `--timeout`.
     pub timeout: std::time::Duration,
     /// Heartbeats and stop.
@@ -45,13 +47,13 @@ pub struct Helm {
 pub struct Workdir(PathBuf);
 
 impl Workdir {
-    /// Makes one.
+    /// Makes one inside a folder.
     ///
     /// # Errors
     /// When it cannot be made.
-    pub fn new() -> Result<Self, Fault> {
+    pub fn new(inside: &Path) -> Result<Self, Fault> {
         use std::os::unix::fs::DirBuilderExt;
-        let path = std::env::temp_dir().join(format!("svcforge-{}", crate::ids::new_secret()));
+        let path = inside.join(format!("svcforge-{}", crate::ids::new_secret()));
         std::fs::DirBuilder::new()
             .mode(0o700)
             .create(&path)

@@ -45,7 +45,7 @@ pub async fn clients() -> Clients {
 
 /// A provisioner with that Helm timeout.
 pub async fn provisioner(app: &TestApp, timeout: Duration) -> Arc<dyn Provisioner> {
-    let home = Workdir::new().unwrap();
+    let home = Workdir::new(&std::env::temp_dir()).unwrap();
     let private = home.path().join("kubeconfig.json");
     let named = config::Cluster {
         kubeconfig: Some(kubeconfig()),
@@ -60,6 +60,7 @@ pub async fn provisioner(app: &TestApp, timeout: Duration) -> Arc<dyn Provisione
             guard: svcforge_bin(),
             kubeconfig: private,
             home: Arc::new(home),
+            tmp: std::env::temp_dir(),
             timeout,
             timing: app.timing,
             environment: vec![],
