@@ -81,6 +81,9 @@ fn List(items: Vec<Instance>, next: Option<String>, query: InstanceQuery) -> imp
             view! { <section class="empty"><h2>"No services yet"</h2><p>"Pick one from the catalog; it takes a minute."</p><a class="button primary" href="/catalog">"Open the catalog"</a></section> }.into_any()
         };
     }
+    let newest = query.cursor.is_some().then(
+        || view! { <p class="more"><a class="button" href="/services">"Newest services"</a></p> },
+    );
     let next = next.map(|cursor| {
         let mut href = format!("/services?cursor={cursor}");
         for (name, value) in [
@@ -100,6 +103,7 @@ fn List(items: Vec<Instance>, next: Option<String>, query: InstanceQuery) -> imp
             <thead><tr><th scope="col">"Service"</th><th scope="col">"State"</th><th scope="col">"Team"</th><th scope="col">"Version"</th><th scope="col">"Asked"</th></tr></thead>
             <tbody>{items.into_iter().map(|instance| view! { <Row instance/> }).collect_view()}</tbody>
         </table>
+        {newest}
         {next}
     }
     .into_any()

@@ -108,20 +108,21 @@ async fn look(
     dirty: &Dirty,
     written: &mut HashMap<Uuid, Readiness>,
 ) -> sqlx::Result<()> {
+    let namespaces: Vec<String> = dirty.namespaces.iter().cloned().collect();
+    let named: Vec<Uuid> = dirty
+        .instances
+        .iter()
+        .filter_map(|id| id.parse().ok())
+        .collect();
+    let wanted = (!dirty.all).then_some(&namespaces[..]);
     let mut parts = BTreeMap::<Uuid, Vec<db::observed::ObjectRef>>::new();
-    for (instance, object) in db::observed::list_parts(pool).await? {
+    for (instance, object) in db::observed::list_parts(pool, wanted, &named).await? {
         parts.entry(instance).or_default().push(object);
     }
-    written.retain(|id, _| parts.contains_key(id));
+    if dirty.all {
+        written.retain(|id, _| parts.contains_key(id));
+    }
     for (instance, objects) in parts {
-        let wanted = dirty.all
-            || dirty.instances.contains(&instance.to_string())
-            || objects
-                .iter()
-                .any(|o| dirty.namespaces.contains(&o.namespace));
-        if !wanted {
-            continue;
-        }
         let seen = stores.readiness(&objects);
         if written.get(&instance).is_some_and(|old| same(old, &seen)) {
             continue;

@@ -43,14 +43,21 @@ pub async fn set_parts(
     Ok(())
 }
 
-/// The recorded parts of every instance that should be in the cluster.
+/// The recorded parts of instances that should be in the cluster: those released into one of the namespaces, and those named;
+/// all when no namespaces are given.
 ///
 /// # Errors
 /// From Postgres.
-pub async fn list_parts(pool: &PgPool) -> sqlx::Result<Vec<(Uuid, ObjectRef)>> {
+pub async fn list_parts(
+    pool: &PgPool,
+    namespaces: Option<&[String]>,
+    named: &[Uuid],
+) -> sqlx::Result<Vec<(Uuid, ObjectRef)>> {
     let rows = sqlx::query!(
         "select p.instance_id, p.kind, p.namespace, p.name from instance_part p join instance i on i.id = p.instance_id
-         where i.state <> 'deleted' order by p.instance_id"
+         where i.state <> 'deleted' and ($1::text[] is null or i.release_namespace = any($1) or i.id = any($2))",
+        namespaces,
+        named
     )
     .fetch_all(pool)
     .await?;

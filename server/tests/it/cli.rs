@@ -35,6 +35,13 @@ async fn refusals_name_the_setting() {
         std::fs::write(file, "").unwrap();
     }
     let site = site.path().to_str().unwrap();
+    // A cluster that is named, but does not answer.
+    let gone = tempfile::NamedTempFile::new().unwrap();
+    let config = serde_json::json!({"apiVersion": "v1", "kind": "Config", "current-context": "a",
+        "clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1"}}], "users": [{"name": "a", "user": {}}],
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}]});
+    std::fs::write(gone.path(), config.to_string()).unwrap();
+    let dead = gone.path().to_str().unwrap();
     for (args, env, words) in [
         (&web[..], &[][..], "SVCFORGE_PG_DSN"),
         (
@@ -48,6 +55,11 @@ async fn refusals_name_the_setting() {
             "cannot reach the Postgres",
         ),
         (&["serve"][..], &dsn[..], "SVCFORGE_KUBECONFIG"),
+        (
+            &["serve", "--kubeconfig", dead][..],
+            &dsn[..],
+            "the cluster cannot be reached",
+        ),
         (
             &["serve", "--kubeconfig", "/nowhere"][..],
             &dsn[..],
