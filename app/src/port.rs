@@ -1,6 +1,6 @@
 //! The only door to the server: one method per thing the UI may ask. An implementation already knows who asks.
 
-use crate::domain::{CatalogEntry, CatalogView, InstancePage, LogLine, Me, Problem, Team};
+use crate::domain::{CatalogEntry, CatalogView, InstancePage, Me, Problem, Team};
 use crate::pages::{InstanceQuery, ServiceDetail, SiteInfo};
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -22,8 +22,6 @@ pub trait Portal: Send + Sync {
     async fn instances(&self, query: InstanceQuery) -> Result<InstancePage, Problem>;
     /// Everything about one.
     async fn detail(&self, id: String) -> Result<ServiceDetail, Problem>;
-    /// Log lines of a task after `after`.
-    async fn log(&self, task: String, after: i64) -> Result<Vec<LogLine>, Problem>;
 }
 
 /// The door, as the request's context carries it.

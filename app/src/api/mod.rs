@@ -7,7 +7,7 @@
     reason = "the macro makes a struct of each function and its arguments"
 )]
 
-use crate::domain::{CatalogEntry, CatalogView, InstancePage, LogLine, Problem, Team};
+use crate::domain::{CatalogEntry, CatalogView, InstancePage, Problem, Team};
 use crate::pages::{InstanceQuery, ServiceDetail, SiteInfo};
 use leptos::{
     prelude::*,
@@ -87,10 +87,4 @@ pub async fn instances(query: InstanceQuery) -> Result<InstancePage, Problem> {
 #[server(prefix = "/api/fn", endpoint = "detail", input = Json)]
 pub async fn detail(id: String) -> Result<ServiceDetail, Problem> {
     told(portal()?.detail(id).await)
-}
-
-/// Log lines of a task.
-#[server(prefix = "/api/fn", endpoint = "log", input = Json)]
-pub async fn log(task: String, after: i64) -> Result<Vec<LogLine>, Problem> {
-    told(portal()?.log(task, after).await)
 }

@@ -83,11 +83,6 @@ impl InstanceState {
     pub fn may_become(self, to: InstanceState) -> bool {
         TRANSITIONS.contains(&(self, to))
     }
-
-    /// Whether work is going on, so that a page should expect news.
-    pub fn is_moving(self) -> bool {
-        matches!(self, Requested | Provisioning | Upgrading | Deleting)
-    }
 }
 
 impl fmt::Display for InstanceState {

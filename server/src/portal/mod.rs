@@ -11,7 +11,7 @@ use crate::{
 use async_trait::async_trait;
 use std::sync::Arc;
 use svcforge_app::{
-    domain::{CatalogEntry, CatalogView, InstancePage, LogLine, Me, Problem, Team, TeamId},
+    domain::{CatalogEntry, CatalogView, InstancePage, Me, Problem, Team, TeamId},
     pages::{InstanceQuery, ServiceDetail, SiteInfo},
     port::Portal,
 };
@@ -140,22 +140,6 @@ impl Portal for Door {
             loses: loses(revision.entry.data, revision.entry.on_delete),
             instance,
         })
-    }
-
-    async fn log(&self, task: String, after: i64) -> Result<Vec<LogLine>, Problem> {
-        let task = parse(&task, "task")?;
-        let pool = &self.ops.pool;
-        let team = db::task::find_team(pool, task)
-            .await
-            .map_err(shown)?
-            .ok_or_else(|| Problem::not_found("task"))?;
-        require(
-            &self.actor,
-            Action::ViewInstance,
-            Scope::Team(TeamId(team)),
-            "task",
-        )?;
-        db::task::log(pool, task, after, LINES).await.map_err(shown)
     }
 }
 
