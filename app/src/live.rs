@@ -46,6 +46,15 @@ impl Live {
     ) {
         #[cfg(feature = "hydrate")]
         {
+            // The net under the stream: what it failed to tell is seen at the third tick (15 s) at the latest.
+            Effect::new(move |ticks: Option<u32>| {
+                let _ = self.now.get();
+                let ticks = ticks.map_or(0, |t| t + 1);
+                if ticks > 0 && ticks % 3 == 0 {
+                    refetch();
+                }
+                ticks
+            });
             let waiting = StoredValue::new(false);
             Effect::new(move |before: Option<u64>| {
                 let (n, what) = self.changed.get();
