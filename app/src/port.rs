@@ -1,6 +1,8 @@
 //! The only door to the server: one method per thing the UI may ask. An implementation already knows who asks.
 
-use crate::domain::{CatalogEntry, CatalogView, InstancePage, Me, Problem, Team};
+use crate::domain::{
+    CatalogEntry, CatalogView, DriftView, InstancePage, Me, Problem, RolloutsView, Team,
+};
 use crate::pages::{InstanceQuery, ServiceDetail, SiteInfo};
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -20,6 +22,10 @@ pub trait Portal: Send + Sync {
     async fn entry(&self, service_type: String) -> Result<CatalogEntry, Problem>;
     /// A page of instances.
     async fn instances(&self, query: InstanceQuery) -> Result<InstancePage, Problem>;
+    /// Every rollout, and whether they may manage them.
+    async fn rollouts(&self) -> Result<(RolloutsView, bool), Problem>;
+    /// What is not as it should be, and whether they may decide about it.
+    async fn drift(&self) -> Result<(DriftView, bool), Problem>;
     /// Everything about one.
     async fn detail(&self, id: String) -> Result<ServiceDetail, Problem>;
 }

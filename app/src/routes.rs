@@ -2,7 +2,10 @@
 
 use crate::{
     live::provide_live,
-    pages::{CatalogPage, DeletePage, NotFoundPage, RequestPage, ServicePage, ServicesPage},
+    pages::{
+        CatalogPage, DeletePage, DriftPage, NotFoundPage, RequestPage, RolloutsPage, ServicePage,
+        ServicesPage,
+    },
     ui::Frame,
 };
 use leptos::prelude::*;
@@ -29,6 +32,18 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/services/:id/retry") view=ServicePage ssr=SsrMode::Async/>
                     <Route path=path!("/services/:id/upgrade") view=ServicePage ssr=SsrMode::Async/>
                     <Route path=path!("/services/:id/cancel/:task") view=ServicePage ssr=SsrMode::Async/>
+                    <Route path=path!("/services/:id/drift") view=ServicePage ssr=SsrMode::Async/>
+                    <Route path=path!("/services/:id/rollback") view=ServicePage ssr=SsrMode::Async/>
+                    <Route path=path!("/services/:id/pause") view=ServicePage ssr=SsrMode::Async/>
+                    <Route path=path!("/services/:id/window") view=ServicePage ssr=SsrMode::Async/>
+                    <Route path=path!("/rollouts") view=RolloutsPage ssr=SsrMode::Async/>
+                    <Route path=path!("/rollouts/halt") view=RolloutsPage ssr=SsrMode::Async/>
+                    <Route path=path!("/rollouts/resume") view=RolloutsPage ssr=SsrMode::Async/>
+                    <Route path=path!("/rollouts/:type/halt") view=RolloutsPage ssr=SsrMode::Async/>
+                    <Route path=path!("/rollouts/:type/resume") view=RolloutsPage ssr=SsrMode::Async/>
+                    <Route path=path!("/drift") view=DriftPage ssr=SsrMode::Async/>
+                    <Route path=path!("/drift/breaker/release") view=DriftPage ssr=SsrMode::Async/>
+                    <Route path=path!("/drift/orphans/:id/ignore") view=DriftPage ssr=SsrMode::Async/>
                     <Route path=path!("/services/:id/delete") view=DeletePage ssr=SsrMode::Async/>
                     <Route path=path!("/catalog") view=CatalogPage ssr=SsrMode::Async/>
                     <Route path=path!("/request/:type") view=RequestPage ssr=SsrMode::Async/>

@@ -57,10 +57,12 @@ pub enum Action {
     RevealConnection,
     /// Make a team.
     CreateTeam,
+    /// Halt, resume, pause widely, release the brake, decide about orphans.
+    ManageRollouts,
 }
 
 /// Every action, for tests that walk them.
-pub const ACTIONS: [Action; 7] = [
+pub const ACTIONS: [Action; 8] = [
     Action::ViewCatalog,
     Action::ViewInstance,
     Action::RequestInstance,
@@ -68,6 +70,7 @@ pub const ACTIONS: [Action; 7] = [
     Action::DeleteInstance,
     Action::RevealConnection,
     Action::CreateTeam,
+    Action::ManageRollouts,
 ];
 
 /// Where it is done.
@@ -86,7 +89,7 @@ pub enum Scope {
 /// | view the catalog | yes | yes | yes | yes | yes |
 /// | view instances | – | yes | yes | yes | yes |
 /// | request, change, delete, reveal | – | – | yes | yes | yes |
-/// | create a team | – | – | – | – | yes |
+/// | create a team; halt, resume, pause widely, brake, orphans | – | – | – | – | yes |
 pub fn allows(actor: &Actor, action: Action, scope: Scope) -> bool {
     if actor.admin {
         return true;
@@ -102,7 +105,7 @@ pub fn allows(actor: &Actor, action: Action, scope: Scope) -> bool {
         | Action::ChangeInstance
         | Action::DeleteInstance
         | Action::RevealConnection => role >= Some(Role::Member),
-        Action::CreateTeam => false,
+        Action::CreateTeam | Action::ManageRollouts => false,
     }
 }
 
@@ -174,7 +177,7 @@ mod tests {
         let expected = |action| match action {
             Action::ViewCatalog => [true, true, true, true, true],
             Action::ViewInstance => [false, true, true, true, true],
-            Action::CreateTeam => [false, false, false, false, true],
+            Action::CreateTeam | Action::ManageRollouts => [false, false, false, false, true],
             _ => [false, false, true, true, true],
         };
         for action in ACTIONS {

@@ -7,7 +7,9 @@
     reason = "the macro makes a struct of each function and its arguments"
 )]
 
-use crate::domain::{CatalogEntry, CatalogView, InstancePage, Problem, Team};
+use crate::domain::{
+    CatalogEntry, CatalogView, DriftView, InstancePage, Problem, RolloutsView, Team,
+};
 use crate::pages::{InstanceQuery, ServiceDetail, SiteInfo};
 use leptos::{
     prelude::*,
@@ -81,6 +83,18 @@ pub async fn entry(service_type: String) -> Result<CatalogEntry, Problem> {
 #[server(prefix = "/api/fn", endpoint = "instances", input = Json)]
 pub async fn instances(query: InstanceQuery) -> Result<InstancePage, Problem> {
     told(portal()?.instances(query).await)
+}
+
+/// Every rollout, and whether one may manage them.
+#[server(prefix = "/api/fn", endpoint = "rollouts", input = Json)]
+pub async fn rollouts() -> Result<(RolloutsView, bool), Problem> {
+    told(portal()?.rollouts().await)
+}
+
+/// What is not as it should be, and whether one may decide about it.
+#[server(prefix = "/api/fn", endpoint = "drift", input = Json)]
+pub async fn drift() -> Result<(DriftView, bool), Problem> {
+    told(portal()?.drift().await)
 }
 
 /// Everything about one.

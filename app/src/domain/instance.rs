@@ -2,7 +2,7 @@
 
 use super::time::Timestamp;
 use super::{
-    EntryKind, InstanceId,
+    DriftVerdict, EntryKind, InstanceId, Pause, Pin, Upgrade,
     readiness::{Readiness, Verdict},
     release::Release,
 };
@@ -103,17 +103,6 @@ impl FromStr for InstanceState {
     }
 }
 
-/// Whether the cluster still shows what was installed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "ssr", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Drift {
-    /// Nothing is expected in the cluster (yet, or any more).
-    None,
-    /// Nobody has looked.
-    Unknown,
-}
-
 /// An instance as API and portal show it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "ssr", derive(utoipa::ToSchema))]
@@ -146,7 +135,24 @@ pub struct Instance {
     /// How well it serves.
     pub readiness: Readiness,
     /// Whether the cluster still shows it.
-    pub drift: Drift,
+    pub drift: DriftVerdict,
+    /// What drift saw, in words.
+    pub drift_detail: Option<String>,
+    /// How it stands towards the catalog's version.
+    pub upgrade: Upgrade,
+    /// When the machine may upgrade it; always when none.
+    pub maintenance_window: Option<String>,
+    /// When that opens next; nothing when it cannot be read.
+    #[cfg_attr(feature = "ssr", schema(value_type = Vec<String>))]
+    pub next_openings: Vec<Timestamp>,
+    /// Whether a person keeps it at its version.
+    pub pin: Option<Pin>,
+    /// Why svcforge holds it, if it does: a person chooses how to go on.
+    pub hold: Option<String>,
+    /// Whether svcforge does nothing there by itself.
+    pub paused: Option<String>,
+    /// Its own pause, which can be ended there.
+    pub pause: Option<Pause>,
     /// When it is removed by itself; never when none.
     #[cfg_attr(feature = "ssr", schema(value_type = Option<String>, format = DateTime))]
     pub expires_at: Option<Timestamp>,

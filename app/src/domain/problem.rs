@@ -38,6 +38,19 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// What it says, with the first field that is wrong.
+    pub fn sentence(&self) -> String {
+        match self.errors.first() {
+            Some(e) => format!(
+                "{} ({} {})",
+                self.detail,
+                e.pointer.trim_start_matches('/'),
+                e.detail
+            ),
+            None => self.detail.clone(),
+        }
+    }
+
     /// A problem of that type.
     pub fn new(status: u16, word: &str, title: &str, detail: impl Into<String>) -> Self {
         Self {

@@ -13,14 +13,17 @@ pub enum TaskKind {
     Provision,
     /// Move to another entry revision or other parameters.
     Upgrade,
+    /// Move back to an earlier revision.
+    Rollback,
     /// Remove.
     Deprovision,
 }
 
 /// Every kind this version knows. Others are left for a newer worker.
-pub const KINDS: [TaskKind; 3] = [
+pub const KINDS: [TaskKind; 4] = [
     TaskKind::Provision,
     TaskKind::Upgrade,
+    TaskKind::Rollback,
     TaskKind::Deprovision,
 ];
 
@@ -30,6 +33,7 @@ impl TaskKind {
         match self {
             Self::Provision => "provision",
             Self::Upgrade => "upgrade",
+            Self::Rollback => "rollback",
             Self::Deprovision => "deprovision",
         }
     }

@@ -13,6 +13,8 @@ pub struct InstanceQuery {
     pub service_type: Option<String>,
     /// A state.
     pub state: Option<String>,
+    /// A drift verdict.
+    pub drift: Option<String>,
     /// Part of a name.
     pub q: Option<String>,
     /// Where the page starts.
@@ -26,6 +28,8 @@ pub struct SiteInfo {
     pub me: Me,
     /// What kind of cluster it is, when it is not a real one.
     pub cluster_note: Option<String>,
+    /// What is stopped everywhere, in words: on every page.
+    pub banners: Vec<String>,
 }
 
 /// Everything the service page shows.

@@ -4,11 +4,11 @@ use super::{FormFlash, ServiceDetail};
 use crate::{
     api,
     domain::{
-        Connection, Event, Instance, InstanceState, LogLine, Part, Task, TaskState,
+        Connection, DriftVerdict, Event, Instance, InstanceState, LogLine, Part, Task, TaskState,
         catalog::as_text,
     },
     live::Live,
-    ui::{Badge, CopyButton, Moment, Span, Title, Trouble},
+    ui::{Badge, CopyButton, Moment, ReasonForm, Span, Title, Trouble},
 };
 use leptos::prelude::*;
 use leptos_router::hooks::use_params_map;
@@ -77,6 +77,7 @@ fn Service(detail: ServiceDetail, flash: FormFlash) -> impl IntoView {
         <Title text=instance.name.clone()/>
         {problem}
         <Head instance=instance.clone() title may_change may_delete/>
+        <Standing instance=instance.clone() may_change/>
         <div class="two-columns wide">
             <div class="stack">
                 <Readiness instance=instance.clone()/>
@@ -84,7 +85,7 @@ fn Service(detail: ServiceDetail, flash: FormFlash) -> impl IntoView {
             </div>
             <div class="stack">
                 {reachable.then(|| view! { <Reach id connection revealed may_reveal/> })}
-                <Facts instance=instance/>
+                <Facts instance=instance may_change/>
                 <Timeline events/>
             </div>
         </div>
@@ -125,6 +126,31 @@ fn Head(instance: Instance, title: String, may_change: bool, may_delete: bool) -
         </header>
     }
     .into_any()
+}
+
+/// What keeps it where it is, and what a person may do about that.
+#[component]
+fn Standing(instance: Instance, may_change: bool) -> impl IntoView {
+    let i = instance;
+    let post = |what: &str| format!("/services/{}/{what}", i.id);
+    let drifted = matches!(i.drift, DriftVerdict::Changed | DriftVerdict::Gone);
+    let choices = (drifted && may_change).then(|| view! {
+        <form class="actions" method="post" action=post("drift")>
+            <button class="button" type="submit" name="choice" value="put_back">"Put it back"</button>
+            <button class="button" type="submit" name="choice" value="accept">"Accept"</button>
+            <button class="button quiet" type="submit" name="choice" value="keep">"Keep, and hold"</button>
+        </form>
+    });
+    let drift = i.drift_detail.map(|d| view! { <div class="banner warn"><p>{format!("Drift, {}: {d}", i.drift.as_str())}</p>{choices}</div> });
+    let held = i.hold.map(|h| view! { <p class="banner warn">{h}</p> });
+    let paused = i
+        .paused
+        .clone()
+        .map(|p| view! { <p class="banner warn">{p}</p> });
+    let why = i.upgrade.why.map(|why| view! {
+        <p class="sentence">{format!("{}: {why} ", i.target_version.unwrap_or_default())}{i.upgrade.next_at.map(|at| view! { <Moment at/> })}</p>
+    });
+    view! { {drift}{held}{paused}{why} }.into_any()
 }
 
 #[component]
@@ -248,8 +274,34 @@ fn Reach(id: String, connection: Connection, revealed: bool, may_reveal: bool) -
 }
 
 #[component]
-fn Facts(instance: Instance) -> impl IntoView {
+fn Facts(instance: Instance, may_change: bool) -> impl IntoView {
     let i = instance;
+    let post = |what: &str| format!("/services/{}/{what}", i.id);
+    let alive = !matches!(i.state, InstanceState::Deleting | InstanceState::Deleted);
+    let window = i.maintenance_window.clone().unwrap_or_default();
+    let forms = (may_change && alive).then(|| {
+        let pause = match &i.paused {
+            Some(_) => view! { <form method="post" action=post("pause")><button class="button" type="submit" name="end" value="1">"End its pause"</button></form> }.into_any(),
+            None => view! { <ReasonForm action=post("pause") label="Pause"/> }.into_any(),
+        };
+        view! {
+            <details><summary>"Change"</summary>
+                <form class="reason" method="post" action=post("window")>
+                    <label for="window">"Maintenance window"</label>
+                    <input type="hidden" name="version" value=i.version/>
+                    <input id="window" name="maintenance_window" value=window.clone() placeholder="Sat,Sun 02:00-05:00 Europe/Berlin" autocomplete="off"/>
+                    <button class="button" type="submit">"Set"</button>
+                </form>
+                {pause}
+                <ReasonForm action=post("rollback") label="Roll back" danger=true/>
+            </details>
+        }
+    });
+    let opens = i
+        .next_openings
+        .first()
+        .copied()
+        .map(|at| view! { " · opens "<Moment at/> });
     view! {
         <section class="card" aria-labelledby="facts">
             <h2 id="facts">"Settings"</h2>
@@ -257,8 +309,11 @@ fn Facts(instance: Instance) -> impl IntoView {
                 {i.parameters.into_iter().filter(|(_, v)| !as_text(v).is_empty()).map(|(name, value)| view! { <dt>{name}</dt><dd><code>{as_text(&value)}</code></dd> }).collect_view()}
                 <dt>"Release"</dt><dd><code>{i.release.name}</code></dd>
                 <dt>"Namespace"</dt><dd><code>{i.release.namespace}</code></dd>
+                <dt>"Machine upgrades"</dt><dd>{if window.is_empty() { "at any time".to_owned() } else { window.clone() }}{opens}</dd>
+                {i.pin.map(|p| view! { <dt>"Pinned"</dt><dd>{format!("{} by {} until ", p.reason, p.by)}<Moment at=p.until/></dd> })}
                 <dt>"Expires"</dt><dd>{match i.expires_at { Some(at) => view! { <Moment at/> }.into_any(), None => view! { <span>"never"</span> }.into_any() }}</dd>
             </dl>
+            {forms}
         </section>
     }
     .into_any()

@@ -21,6 +21,7 @@ pub fn ServicesPage() -> impl IntoView {
             team: text("team"),
             service_type: text("type"),
             state: text("state"),
+            drift: text("drift"),
             q: text("q"),
             cursor: text("cursor"),
         }
@@ -64,6 +65,7 @@ fn Filters(query: Memo<InstanceQuery>) -> impl IntoView {
                 </select>
             </label>
             {q.service_type.map(|t| view! { <input type="hidden" name="type" value=t/> })}
+            {q.drift.map(|d| view! { <input type="hidden" name="drift" value=d/> })}
             {q.team.map(|team| view! { <input type="hidden" name="team" value=team/> })}
             <button class="button" type="submit">"Filter"</button>
         </form>
@@ -89,6 +91,7 @@ fn List(items: Vec<Instance>, next: Option<String>, query: InstanceQuery) -> imp
         for (name, value) in [
             ("q", query.q),
             ("state", query.state),
+            ("drift", query.drift),
             ("team", query.team),
             ("type", query.service_type),
         ] {

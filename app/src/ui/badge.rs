@@ -17,8 +17,8 @@ pub fn verdict_word(verdict: Verdict) -> &'static str {
 
 fn tone(word: &str) -> &'static str {
     match word {
-        "ready" | "serving" | "succeeded" => "good",
-        "failed" | "unhealthy" => "bad",
+        "ready" | "serving" | "succeeded" | "active" => "good",
+        "failed" | "unhealthy" | "halted" => "bad",
         "requested" | "provisioning" | "upgrading" | "deleting" | "settling" | "running"
         | "queued" => "busy",
         _ => "calm",

@@ -14,6 +14,10 @@ pub fn Frame(
     children: Children,
 ) -> impl IntoView {
     let site = Resource::new(|| (), |()| api::site());
+    expect_context::<Live>().on_change(
+        |what| what.starts_with("rollout:") || what == "drift:brake",
+        move || site.refetch(),
+    );
     let path = use_location().pathname;
     let current =
         move |prefix: &'static str| move || path.get().starts_with(prefix).then_some("page");
@@ -24,6 +28,8 @@ pub fn Frame(
             <nav aria-label="Main">
                 <a href="/services" aria-current=current("/services")>"Services"</a>
                 <a href="/catalog" aria-current=current("/catalog")>"Catalog"</a>
+                <a href="/rollouts" aria-current=current("/rollouts")>"Rollouts"</a>
+                <a href="/drift" aria-current=current("/drift")>"Drift"</a>
             </nav>
             <Transition fallback=|| ()>
                 {move || Suspend::new(async move {
@@ -38,6 +44,11 @@ pub fn Frame(
             </Transition>
         </header>
         <Staleness/>
+        <Transition fallback=|| ()>
+            {move || Suspend::new(async move {
+                site.await.ok().map(|site| site.banners.into_iter().map(|b| view! { <p class="banner bad everywhere">{b}</p> }).collect_view())
+            })}
+        </Transition>
         <main id="main">{children()}</main>
     }
 }

@@ -166,7 +166,8 @@ impl<'de> Deserialize<'de> for Seconds {
     }
 }
 
-fn parse_span(text: &str) -> Option<i64> {
+/// Seconds of a span written `90s`, `15m`, `12h` or `30d`.
+pub fn parse_span(text: &str) -> Option<i64> {
     let (unit_at, unit) = text.char_indices().next_back()?;
     let factor = match unit {
         's' => 1,

@@ -8,9 +8,9 @@ mod publish;
 mod values;
 mod watch;
 
-pub use entry::{Credential, Data, Entry, Field, OnDelete, Seconds};
+pub use entry::{Credential, Data, Entry, Field, OnDelete, RolloutMode, Seconds, parse_span};
 pub use fault::Fault;
 pub use load::{Packed, load};
 pub use publish::publish;
 pub use values::compose;
-pub use watch::watch;
+pub use watch::{load_now, watch};

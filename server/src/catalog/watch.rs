@@ -1,12 +1,13 @@
 //! Keeps the published catalog in step with its folder. A bad edit keeps the last good one serving and shows its fault.
 
 use super::{load, publish};
-use crate::{changes::Changes, db};
+use crate::{changes::Changes, db, lease::Leading};
 use sqlx::PgPool;
 use std::{
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// How often the folder is looked at. By content of the directory entries, not by inotify: ConfigMaps swap symbolic links.
@@ -42,16 +43,40 @@ async fn load_once(pool: &PgPool, path: &Path) -> Result<Option<i64>, Refused> {
         })
 }
 
+/// Loads and publishes what is there now; an edit that is wrong is kept as the fault, and the last good one goes on serving.
+///
+/// # Errors
+/// When Postgres could not be asked.
+pub async fn load_now(pool: &PgPool, path: &Path) -> anyhow::Result<()> {
+    match load_once(pool, path).await {
+        Ok(_) => db::catalog::set_fault(pool, None).await?,
+        Err(Refused::Edit(fault)) => {
+            tracing::error!(event = "catalog.invalid", error = %fault);
+            db::catalog::set_fault(pool, Some(&fault)).await?;
+        }
+        Err(Refused::Away(error)) => anyhow::bail!("the catalog could not be published: {error}"),
+    }
+    Ok(())
+}
+
 /// Loads now, then whenever the folder has changed and settled, or `reload` is called.
 pub async fn watch(
     pool: PgPool,
     path: PathBuf,
     changes: Changes,
     reload: std::sync::Arc<tokio::sync::Notify>,
+    mut leading: Option<watch::Receiver<Option<Leading>>>,
     stop: CancellationToken,
 ) {
     let (mut served, mut seen) = (None, None);
     loop {
+        // Two versions side by side in a rolling deploy would publish in turns: only the leader does.
+        if let Some(leading) = &mut leading {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                led = leading.wait_for(Option::is_some) => if led.is_err() { return },
+            }
+        }
         let print = fingerprint(&path);
         // Settled: the same twice in a row; at the start, at once.
         if served.as_ref() != Some(&print) && (served.is_none() || seen.as_ref() == Some(&print)) {

@@ -1,7 +1,7 @@
 //! JSON lines: the event's name in `event`, fields at top level.
 
 use std::{fs::File, sync::Mutex};
-use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing_subscriber::{EnvFilter, Layer, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 fn filter(level: &str) -> EnvFilter {
     // kube tells every lost connection as an error of its own; what it means is told by who asked.
@@ -21,9 +21,19 @@ pub fn to_stdout(level: &str) {
         .with_current_span(true)
         .with_span_list(false);
     let _ = tracing_subscriber::registry()
-        .with(filter(level))
-        .with(json)
+        .with(json.with_filter(filter(level)))
+        .with(traces())
         .try_init();
+}
+
+/// Spans of our own, whatever the log's level: their ids join request, tick, task and Helm.
+fn traces<S>() -> impl tracing_subscriber::Layer<S>
+where
+    S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>,
+{
+    tracing_opentelemetry::layer()
+        .with_tracer(crate::telemetry::tracer())
+        .with_filter(EnvFilter::new("svcforge=info"))
 }
 
 /// Logs to a file, for `up`, whose terminal is for people.
@@ -35,7 +45,7 @@ pub fn to_file(level: &str, file: File) {
         .with_span_list(false)
         .with_writer(Mutex::new(file));
     let _ = tracing_subscriber::registry()
-        .with(filter(level))
-        .with(json)
+        .with(json.with_filter(filter(level)))
+        .with(traces())
         .try_init();
 }

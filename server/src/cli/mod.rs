@@ -1,11 +1,15 @@
 //! The command line: parse and go. The only place where parts are built and joined.
 
+mod admin;
 mod admin_user;
+mod adopt;
 mod catalog;
 mod crd;
 mod logging;
 mod migrate;
 mod openapi;
+mod reconcile;
+mod reconciler;
 mod run_file;
 mod seed;
 mod serve;
@@ -30,6 +34,12 @@ enum Command {
     Up(Box<up::UpArgs>),
     /// The platform, on the Postgres and the cluster that are named.
     Serve(Box<serve::ServeArgs>),
+    /// The reconciler alone; `--once` runs one tick.
+    Reconcile(Box<reconcile::ReconcileArgs>),
+    /// What an admin needs when nobody can sign in; works with the database alone.
+    Admin(admin::AdminArgs),
+    /// Labels a release that was made before svcforge labelled them, so that it may be touched.
+    Adopt(adopt::AdoptArgs),
     /// Applies missing migrations.
     Migrate(migrate::MigrateArgs),
     /// Checks a catalog without publishing it.
@@ -55,6 +65,7 @@ pub fn run() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => error.exit(),
     };
+    crate::tls::install();
     let done = match cli.command {
         // Before any thread exists.
         Command::Guard(args) => match guard::run(&args) {
@@ -66,6 +77,14 @@ pub fn run() -> ExitCode {
         Command::Catalog(command) => catalog::run(&command),
         Command::Up(args) => runtime().and_then(|rt| rt.block_on(up::run(*args))),
         Command::Serve(args) => runtime().and_then(|rt| rt.block_on(serve::run(*args))),
+        Command::Reconcile(args) => {
+            match runtime().and_then(|rt| rt.block_on(reconcile::run(*args))) {
+                Ok(code) => return code,
+                Err(error) => Err(error),
+            }
+        }
+        Command::Admin(args) => runtime().and_then(|rt| rt.block_on(admin::run(args))),
+        Command::Adopt(args) => runtime().and_then(|rt| rt.block_on(adopt::run(args))),
         Command::Migrate(args) => runtime().and_then(|rt| rt.block_on(migrate::run(args))),
         Command::Testbed(args) => runtime().and_then(|rt| rt.block_on(testbed::run(args))),
         Command::Seed(args) => runtime().and_then(|rt| rt.block_on(seed::run(args))),

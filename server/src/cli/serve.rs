@@ -1,6 +1,6 @@
 //! `svcforge serve`: web, worker and observer in one process, or some of them by `--roles`. `up` ends here, too.
 
-use super::logging;
+use super::{logging, reconciler};
 use crate::{
     catalog,
     changes::Changes,
@@ -13,8 +13,10 @@ use crate::{
         kubernetes::Kubernetes,
         scripted::Scripted,
     },
-    queue::{self, Timing, Wake, Worker},
+    queue::{self, Wake, Worker},
+    rollout,
     tasks::{Tasks, answer_reveals},
+    telemetry,
 };
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -26,7 +28,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::{net::TcpListener, sync::Notify, task::JoinSet};
+use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 /// A part of svcforge.
@@ -36,8 +38,10 @@ pub enum Role {
     Web,
     /// Runs tasks.
     Worker,
-    /// Publishes the catalog, sweeps the queue, observes the cluster.
+    /// Ticks, publishes the catalog, observes the cluster; one of however many leads.
     Reconciler,
+    /// Reconciles ServiceDefinitions: comes next, until then it does nothing.
+    Controller,
 }
 
 #[derive(Args, Debug)]
@@ -54,6 +58,10 @@ pub struct ServeArgs {
     catalog: config::Catalog,
     #[command(flatten)]
     worker: config::Worker,
+    #[command(flatten)]
+    reconcile: config::Reconcile,
+    #[command(flatten)]
+    notify: config::Notify,
     #[command(flatten)]
     cluster: config::Cluster,
     #[command(flatten)]
@@ -109,6 +117,8 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         provisioner,
         catalog: args.catalog.catalog_path.clone(),
         worker: args.worker,
+        reconcile: args.reconcile,
+        notify: args.notify,
         listener,
         metrics,
         info: Info {
@@ -149,7 +159,7 @@ pub async fn kubernetes(
     tmp: &Path,
 ) -> anyhow::Result<Arc<dyn Provisioner>> {
     let installation = db::installation::load(pool).await?;
-    let timing = Timing::standard(worker.helm_timeout());
+    let timing = worker.timing();
     timing.check().map_err(anyhow::Error::msg)?;
     let home = Workdir::new(tmp).map_err(|e| anyhow::anyhow!("{e}"))?;
     let kubeconfig = home.path().join("kubeconfig.json");
@@ -185,6 +195,8 @@ pub struct Parts {
     pub provisioner: Option<Arc<dyn Provisioner>>,
     pub catalog: Option<PathBuf>,
     pub worker: config::Worker,
+    pub reconcile: config::Reconcile,
+    pub notify: config::Notify,
     pub listener: TcpListener,
     pub metrics: TcpListener,
     pub info: Info,
@@ -204,45 +216,69 @@ pub async fn host(
         provisioner,
         catalog: path,
         worker,
+        reconcile,
+        notify,
         listener,
         metrics,
         info,
     } = parts;
-    db::installation::load(&pool).await?;
+    let installation = db::installation::load(&pool).await?.id.to_string();
     let changes = Changes::start(pool.clone());
     let wake = Wake::default();
-    let timing = Timing::standard(worker.helm_timeout());
+    let timing = worker.timing();
+    let own_team = reconcile.own_team.clone();
     let mut running = JoinSet::new();
     let listening = CancellationToken::new();
-    running.spawn(queue::listen(direct_dsn, wake.clone(), listening.clone()));
+    running.spawn(queue::listen(
+        direct_dsn.clone(),
+        wake.clone(),
+        listening.clone(),
+    ));
 
     if roles.contains(&Role::Reconciler) {
-        let reload = Arc::new(Notify::new());
-        tokio::spawn(reload_on_hangup(reload.clone(), stop.clone()));
-        if let Some(path) = path {
-            running.spawn(catalog::watch(
-                pool.clone(),
-                path,
-                changes.clone(),
-                reload,
-                stop.clone(),
-            ));
-        }
+        let parts = reconciler::Parts {
+            pool: pool.clone(),
+            direct_dsn: direct_dsn.clone(),
+            clients: clients.clone(),
+            catalog: path,
+            settings: reconcile,
+            worker: worker.clone(),
+            notify,
+            installation: installation.clone(),
+        };
+        reconciler::start(parts, changes.clone(), &wake, &mut running, stop.clone()).await?;
+    } else if let Some(path) = path {
+        // Nobody leads here: who named a catalog wants it served all the same.
+        let reload = Arc::new(tokio::sync::Notify::new());
+        running.spawn(catalog::watch(
+            pool.clone(),
+            path,
+            changes.clone(),
+            reload,
+            None,
+            stop.clone(),
+        ));
+    }
+    if roles.contains(&Role::Controller) {
+        tracing::warn!(
+            event = "controller.absent",
+            reason = "this version has no ServiceDefinition controller yet"
+        );
+    }
+    if roles.contains(&Role::Worker) || roles.contains(&Role::Reconciler) {
         running.spawn(queue::sweep_forever(
             pool.clone(),
             timing,
             wake.clone(),
             stop.clone(),
         ));
-        if let Some(clients) = clients {
-            running.spawn(cluster::observe(
-                clients,
-                pool.clone(),
-                changes.clone(),
-                wake.changed.subscribe(),
-                stop.clone(),
-            ));
-        }
+        running.spawn(rollout::admit_forever(
+            pool.clone(),
+            changes.clone(),
+            wake.changed.subscribe(),
+            timing.sweep,
+            stop.clone(),
+        ));
     }
     if let (true, Some(provisioner)) = (roles.contains(&Role::Worker), provisioner) {
         let tasks = Arc::new(Tasks {
@@ -250,8 +286,15 @@ pub async fn host(
             provisioner,
         });
         running.spawn(answer_reveals(tasks.clone(), wake.clone(), stop.clone()));
+        if let Some(clients) = clients {
+            running.spawn(mark(
+                reconciler::releases(clients, &installation, &worker),
+                stop.clone(),
+            ));
+        }
         let one = Worker {
             pool: pool.clone(),
+            heart: db::connect_few(&direct_dsn).await?,
             handler: tasks,
             timing,
             slots: worker.worker_slots,
@@ -261,11 +304,7 @@ pub async fn host(
         };
         running.spawn(one.run(stop.clone()));
     }
-    running.spawn(http::serve(
-        metrics,
-        http::metrics::router(pool.clone()),
-        stop.clone(),
-    ));
+    running.spawn(http::serve(metrics, http::metrics::router(), stop.clone()));
     let live = Live::default();
     running.spawn(live.clone().feed(wake.changed.subscribe(), stop.clone()));
     let state = AppState {
@@ -273,6 +312,7 @@ pub async fn host(
             pool,
             changes,
             apps_namespace: worker.apps_namespace,
+            own_team,
         },
         live,
         info: Arc::new(info),
@@ -292,6 +332,7 @@ pub async fn host(
     }
     listening.cancel();
     while running.join_next().await.is_some() {}
+    telemetry::flush().await;
     tracing::info!(event = "stopped");
     Ok(())
 }
@@ -311,15 +352,20 @@ pub async fn stopped_by_signal() {
     }
 }
 
-async fn reload_on_hangup(reload: Arc<Notify>, stop: CancellationToken) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut hangup) = signal(SignalKind::hangup()) else {
-        return;
-    };
+/// Keeps the Secret that proves a listing of releases where it should be.
+async fn mark(releases: cluster::ClusterReleases, stop: CancellationToken) {
+    let mut pause = Duration::from_secs(2);
     loop {
+        pause = match releases.ensure_marker().await {
+            Ok(()) => Duration::from_secs(300),
+            Err(error) => {
+                tracing::warn!(event = "marker.missing", %error);
+                (pause * 2).min(Duration::from_secs(60))
+            }
+        };
         tokio::select! {
             () = stop.cancelled() => return,
-            _ = hangup.recv() => reload.notify_one(),
+            () = tokio::time::sleep(pause) => {}
         }
     }
 }

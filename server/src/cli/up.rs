@@ -51,7 +51,7 @@ pub struct UpArgs {
     #[arg(long, env = "SVCFORGE_METRICS_PORT", default_value_t = 9000)]
     metrics_port: u16,
     /// Parts to run.
-    #[arg(long, value_delimiter = ',', default_values_t = [Role::Web, Role::Worker, Role::Reconciler], value_enum)]
+    #[arg(long, value_delimiter = ',', default_values_t = [Role::Web, Role::Worker, Role::Reconciler, Role::Controller], value_enum)]
     roles: Vec<Role>,
     /// Log level, or a tracing filter.
     #[arg(long, env = "SVCFORGE_LOG", default_value = "info")]
@@ -63,6 +63,10 @@ pub struct UpArgs {
     catalog: config::Catalog,
     #[command(flatten)]
     worker: config::Worker,
+    #[command(flatten)]
+    reconcile: config::Reconcile,
+    #[command(flatten)]
+    notify: config::Notify,
     #[command(flatten)]
     named: config::Cluster,
 }
@@ -180,6 +184,8 @@ async fn start_and_host(
         });
     }
     db::installation::load(&pool).await?;
+    // Whoever led here before is dead: this database is ours alone until we have started.
+    db::leader::free(&pool).await?;
     let clients = cluster::connect(&args.named).await?;
     let provisioner = match &clients {
         Some(clients) => {
@@ -222,6 +228,8 @@ async fn start_and_host(
                 .unwrap_or_else(|| CATALOG.into()),
         ),
         worker: args.worker.clone(),
+        reconcile: args.reconcile.clone(),
+        notify: args.notify.clone(),
         listener,
         metrics,
         info: Info {

@@ -7,6 +7,21 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, ResourceExt};
 use sqlx::PgPool;
 
+/// As [`bind`], for those who only read: while the cluster is away its identity is taken for the recorded one.
+///
+/// # Errors
+/// When the cluster is not the one the database is bound to.
+pub async fn bind_if_reachable(clients: &Clients, pool: &PgPool) -> anyhow::Result<()> {
+    let api: Api<Namespace> = Api::all(clients.request.clone());
+    match api.get("kube-system").await {
+        Ok(_) => bind(clients, pool).await,
+        Err(error) => {
+            tracing::warn!(event = "cluster.away", %error);
+            Ok(())
+        }
+    }
+}
+
 /// Binds the database to this cluster, or refuses: it is bound to another.
 ///
 /// # Errors

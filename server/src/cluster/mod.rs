@@ -10,16 +10,18 @@ mod objects;
 mod observer;
 pub mod readiness;
 pub mod release;
+mod releases;
 mod secret;
 mod watch;
 
 pub use client::{Clients, connect};
 pub use definition::{ServiceDefinition, ServiceDefinitionSpec, ServiceDefinitionStatus, crds};
-pub use identity::bind;
+pub use identity::{bind, bind_if_reachable};
 pub use kubeconfig::write_for_helm;
 pub use namespace::ensure_namespace;
 pub use objects::{claims_of, delete_claims, still_there};
 pub use observer::observe;
+pub use releases::{ClusterReleases, Listing, Releases, Seen, Watched};
 pub use secret::{delete_credentials, ensure_credentials, read_credentials};
 pub use watch::Stores;
 

@@ -7,7 +7,7 @@ use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
     Api, ResourceExt,
-    api::{ListParams, PartialObjectMeta, PostParams},
+    api::{ListParams, PartialObjectMeta, Patch, PatchParams, PostParams},
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -226,6 +226,40 @@ fn mark_failed(secret: &mut Secret, was: &str) -> anyhow::Result<bool> {
         .get_or_insert_default()
         .insert("status".into(), "failed".into());
     Ok(true)
+}
+
+/// Puts our labels on the newest revision of a release that carries nobody's. Returns its number.
+///
+/// # Errors
+/// [`Fault::Rejected`] when there is none, or when it is labelled for somebody else.
+pub async fn adopt(
+    clients: &Clients,
+    namespace: &str,
+    release: &str,
+    installation: &str,
+    instance: &str,
+) -> Result<i32, Fault> {
+    let head = head(clients, namespace, release)
+        .await?
+        .ok_or_else(|| Fault::Rejected(format!("there is no release {release} in {namespace}")))?;
+    if head.labels.contains_key(INSTALLATION) || head.labels.contains_key(INSTANCE) {
+        check_ours(
+            &format!("release {release}"),
+            &head.labels,
+            installation,
+            instance,
+        )?;
+        return Ok(head.revision);
+    }
+    let labels = serde_json::json!({"metadata": {"labels": {INSTALLATION: installation, INSTANCE: instance}}});
+    secrets(clients, namespace)
+        .patch(
+            &head.secret,
+            &PatchParams::default(),
+            &Patch::Merge(&labels),
+        )
+        .await?;
+    Ok(head.revision)
 }
 
 #[cfg(test)]

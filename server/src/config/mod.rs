@@ -78,6 +78,9 @@ pub struct Worker {
         default_value = "polychrome-apps"
     )]
     pub apps_namespace: String,
+    /// Where svcforge keeps what is its own in a cluster.
+    #[arg(long, env = "SVCFORGE_NAMESPACE", default_value = "svcforge")]
+    pub own_namespace: String,
 }
 
 impl Worker {
@@ -97,6 +100,13 @@ impl Worker {
             "SVCFORGE_WORKER_SLOTS must be at least 1"
         );
         Ok(())
+    }
+
+    /// Spans of the queue: never a longer lease than the setting's, all else in its ratio.
+    pub fn timing(&self) -> crate::queue::Timing {
+        let standard = crate::queue::Timing::standard(self.helm_timeout());
+        let factor = standard.lease.as_secs().div_ceil(self.lease_seconds.max(1));
+        standard.faster(u32::try_from(factor.max(1)).unwrap_or(1))
     }
 
     /// Helm's timeout.
@@ -136,6 +146,59 @@ pub struct Http {
     pub site: PathBuf,
 }
 
+/// The reconciler's ticks.
+#[derive(Args, Clone, Debug)]
+pub struct Reconcile {
+    /// Between ticks, seconds.
+    #[arg(long, env = "SVCFORGE_RECONCILE_INTERVAL_S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub reconcile_interval_s: u64,
+    /// Team whose instances are upgraded first.
+    #[arg(long, env = "SVCFORGE_OWN_TEAM", default_value = "platform")]
+    pub own_team: String,
+    /// Upgrades of a type at once, where its catalog entry says nothing.
+    #[arg(long, env = "SVCFORGE_MAX_IN_FLIGHT", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
+    pub max_in_flight: i32,
+    /// Which releases that no instance knows are logged: those svcforge should know, or all.
+    #[arg(
+        long,
+        env = "SVCFORGE_ORPHAN_SCOPE",
+        default_value = "managed",
+        value_enum
+    )]
+    pub orphan_scope: OrphanScope,
+}
+
+/// Which unknown releases are logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum OrphanScope {
+    /// In namespaces that svcforge made, or with its label.
+    Managed,
+    /// Every one.
+    All,
+}
+
+/// Who is told.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Notify {
+    /// Where notifications are posted, signed (Standard Webhooks).
+    #[arg(long, env = "SVCFORGE_WEBHOOK_URL", hide_env_values = true)]
+    pub webhook_url: Option<String>,
+    /// What they are signed with: `whsec_` and base64 of 24 to 64 bytes.
+    #[arg(long, env = "SVCFORGE_WEBHOOK_SECRET", hide_env_values = true)]
+    pub webhook_secret: Option<String>,
+    /// A Slack-compatible incoming webhook.
+    #[arg(long, env = "SVCFORGE_SLACK_URL", hide_env_values = true)]
+    pub slack_url: Option<String>,
+}
+
+/// Whether the standard variables name a receiver of traces.
+pub fn traces_wanted() -> bool {
+    let set = |name: &str| std::env::var(name).is_ok_and(|v| !v.trim().is_empty());
+    std::env::var("OTEL_SDK_DISABLED").as_deref() != Ok("true")
+        && std::env::var("OTEL_TRACES_EXPORTER").as_deref() != Ok("none")
+        && (set("OTEL_EXPORTER_OTLP_ENDPOINT") || set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"))
+}
+
 /// What Helm may see of our environment: how to reach a network, and nothing else.
 pub fn helm_environment() -> Vec<(String, String)> {
     [
@@ -148,6 +211,14 @@ pub fn helm_environment() -> Vec<(String, String)> {
     .into_iter()
     .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
     .collect()
+}
+
+/// Who sits at this machine, for the audit.
+pub fn login_name() -> String {
+    ["SUDO_USER", "LOGNAME", "USER"]
+        .into_iter()
+        .find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()))
+        .unwrap_or_else(|| "unknown".into())
 }
 
 /// Host and port of the API server, as a pod is told.

@@ -38,6 +38,29 @@ pub async fn insert(db: &mut PgConnection, event: NewEvent<'_>) -> sqlx::Result<
     Ok(())
 }
 
+/// Adds many events in one statement.
+///
+/// # Errors
+/// From Postgres.
+pub async fn insert_many(db: &mut PgConnection, events: &[NewEvent<'_>]) -> sqlx::Result<()> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    let text = |f: fn(&NewEvent<'_>) -> String| events.iter().map(f).collect::<Vec<String>>();
+    sqlx::query!(
+        "insert into instance_event (instance_id, kind, actor, message, task_id)
+         select * from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::uuid[])",
+        &events.iter().map(|e| e.instance_id).collect::<Vec<_>>(),
+        &text(|e| e.kind.to_owned()),
+        &text(|e| e.actor.to_owned()),
+        &text(|e| e.message.to_owned()),
+        &events.iter().map(|e| e.task_id).collect::<Vec<_>>() as _
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
 /// A page of a timeline, newest first, of events older than `before`.
 ///
 /// # Errors

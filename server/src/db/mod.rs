@@ -2,16 +2,23 @@
 
 pub mod audit;
 pub mod catalog;
+pub mod drift;
 pub mod event;
+pub mod expiry;
 pub mod gauges;
 pub mod idempotency;
 pub mod installation;
 pub mod instance;
+pub mod leader;
+pub mod notification;
 pub mod observed;
+pub mod pause;
 pub mod queue;
 pub mod reveal;
+pub mod rollout;
 pub mod seed;
 pub mod session;
+pub mod standing;
 pub mod task;
 pub mod team;
 pub mod user;
@@ -66,6 +73,20 @@ pub async fn connect(settings: &crate::config::Database) -> anyhow::Result<PgPoo
         version % 10_000
     );
     Ok(pool)
+}
+
+/// A pool of two connections, for what must never wait for a busy one: heartbeats.
+///
+/// # Errors
+/// When Postgres cannot be reached.
+pub async fn connect_few(dsn: &str) -> anyhow::Result<PgPool> {
+    connect(&crate::config::Database {
+        pg_dsn: Some(dsn.to_owned()),
+        pg_direct_dsn: None,
+        pool_min_size: 1,
+        pool_max_size: 2,
+    })
+    .await
 }
 
 /// Applies what is missing.

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use sqlx::{PgConnection, PgPool};
 use std::time::Duration;
+use svcforge_app::domain::Act;
 use uuid::Uuid;
 
 /// Something to do.
@@ -30,6 +31,10 @@ pub struct NewTask<'a> {
     pub reason: &'a str,
     /// A user's name or a part of svcforge.
     pub requested_by: &'a str,
+    /// The row of [`may_act`](svcforge_app::domain::may_act) that is asked before it starts.
+    pub act: Act,
+    /// Set for an upgrade that must be admitted: it waits `gated` when it is due.
+    pub rollout_type: Option<&'a str>,
 }
 
 /// Order within a lane.
@@ -82,6 +87,12 @@ pub struct Claimed {
     pub error: Option<String>,
     /// Why it should not even begin, when somebody asked.
     pub stop_reason: Option<String>,
+    /// The row of `may_act`'s table, as a word.
+    pub act: Option<String>,
+    /// The service type whose slots it takes.
+    pub rollout_type: Option<String>,
+    /// W3C trace context of who asked.
+    pub traceparent: Option<String>,
 }
 
 /// How a task ended.
@@ -129,6 +140,13 @@ pub enum Return {
     },
     /// A shutdown: costs no attempt and no pause.
     GiveBack,
+    /// It may not start yet: costs no attempt. Waits gated, or parked until then.
+    Gate {
+        /// Why not.
+        why: String,
+        /// Not before.
+        until: Option<Timestamp>,
+    },
 }
 
 /// Locks the lanes of these instances, in an order that cannot deadlock. Always its own statement, always first.
@@ -155,14 +173,20 @@ async fn settle(db: &mut PgConnection, instances: &[Uuid]) -> sqlx::Result<u64> 
     )
     .execute(&mut *db)
     .await?;
+    // Rank: the share its team has already (counted to 200), so that one team's many never stand before another's first.
     let promoted = sqlx::query!(
-        "update task set state = 'ready',
-                rank = (select count(*) from task o where o.team_id = task.team_id and o.state in ('ready', 'running'))::int
-         where id in (
-            select distinct on (t.instance_id) t.id from task t
+        "with head as (
+            select distinct on (t.instance_id) t.id, t.team_id from task t
             where t.instance_id = any($1) and t.state = 'blocked'
               and not exists (select from task r where r.instance_id = t.instance_id and r.state in ('ready', 'running'))
-            order by t.instance_id, t.priority, t.run_after, t.id)",
+            order by t.instance_id, t.priority, t.run_after, t.id),
+         share as (
+            select team_id, (select count(*) from (select from task o where o.team_id = h.team_id and o.state in ('ready', 'running') limit 200) x) as held
+            from (select distinct team_id from head) h),
+         ranked as (
+            select head.id, coalesce(share.held, 0) + row_number() over (partition by head.team_id order by head.id) - 1 as rank
+            from head left join share using (team_id))
+         update task set state = 'ready', rank = ranked.rank::int from ranked where task.id = ranked.id",
         instances
     )
     .execute(db)
@@ -177,16 +201,20 @@ async fn settle(db: &mut PgConnection, instances: &[Uuid]) -> sqlx::Result<u64> 
 pub async fn enqueue(db: &mut PgConnection, new: NewTask<'_>) -> sqlx::Result<Enqueued> {
     lock_lanes(db, &[new.instance_id]).await?;
     let row = sqlx::query!(
-        r#"insert into task (id, kind, instance_id, team_id, state, priority, run_after, max_attempts, payload, reason, requested_by, traceparent)
-           values ($1, $2, $3, $4, case when $6::timestamptz > now() then 'parked' else 'blocked' end,
-                   $5, coalesce($6::timestamptz, now()), $7, $8, $9, $10, $11)
+        r#"insert into task (id, kind, instance_id, team_id, state, priority, run_after, max_attempts, payload, reason, requested_by, traceparent,
+                             act, rollout_type)
+           values ($1, $2, $3, $4, case when $6::timestamptz > now() then 'parked' when $13::text is not null then 'gated' else 'blocked' end,
+                   $5, coalesce($6::timestamptz, now()), $7, $8, $9, $10, $11, $12, $13)
            on conflict (instance_id, kind) where state <> 'running' do update set
                payload = excluded.payload, reason = excluded.reason, requested_by = excluded.requested_by,
-               traceparent = excluded.traceparent,
+               traceparent = excluded.traceparent, act = excluded.act, rollout_type = excluded.rollout_type,
+               slot_since = case when excluded.rollout_type is null then null else task.slot_since end,
+               max_attempts = greatest(excluded.max_attempts, task.attempt + 1), waiting_for = null, waiting_since = null,
                priority = least(task.priority, excluded.priority),
                run_after = least(task.run_after, excluded.run_after),
                state = case when task.state = 'ready' then 'ready'
                             when least(task.run_after, excluded.run_after) > now() then 'parked'
+                            when excluded.rollout_type is not null then 'gated'
                             else 'blocked' end
            returning id, (xmax = 0) as "created!""#,
         crate::ids::new_id(),
@@ -199,7 +227,9 @@ pub async fn enqueue(db: &mut PgConnection, new: NewTask<'_>) -> sqlx::Result<En
         new.payload,
         new.reason,
         new.requested_by,
-        crate::http::request_id::traceparent(),
+        crate::telemetry::traceparent(),
+        new.act.as_str(),
+        new.rollout_type,
     )
     .fetch_one(&mut *db)
     .await?;
@@ -210,34 +240,128 @@ pub async fn enqueue(db: &mut PgConnection, new: NewTask<'_>) -> sqlx::Result<En
     })
 }
 
-/// Takes up to `limit` heads of lanes, for one worker process.
+/// Asks for many tasks at once, in a fixed number of statements. Where one of its kind waits already nothing is asked. Returns
+/// instance and task of those that were created. Locks the lanes.
 ///
 /// # Errors
 /// From Postgres.
+pub async fn enqueue_many(
+    db: &mut PgConnection,
+    new: &[NewTask<'_>],
+) -> sqlx::Result<Vec<(Uuid, Uuid)>> {
+    let lanes: Vec<Uuid> = new.iter().map(|t| t.instance_id).collect();
+    lock_lanes(db, &lanes).await?;
+    let ids: Vec<Uuid> = new.iter().map(|_| crate::ids::new_id()).collect();
+    let text = |f: fn(&NewTask<'_>) -> String| new.iter().map(f).collect::<Vec<_>>();
+    let run_after: Vec<Option<Timestamptz>> = new
+        .iter()
+        .map(|t| t.run_after.map(Timestamptz::from))
+        .collect();
+    let created = sqlx::query!(
+        "insert into task (id, kind, instance_id, team_id, state, priority, run_after, max_attempts, payload, reason, requested_by, traceparent,
+                           act, rollout_type)
+         select id, kind, instance_id, team_id,
+                case when run_after > now() then 'parked' when rollout_type is not null then 'gated' else 'blocked' end,
+                priority, coalesce(run_after, now()), max_attempts, payload, reason, requested_by, $12, act, rollout_type
+         from unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[], $5::smallint[], $6::timestamptz[], $7::int[], $8::jsonb[], $9::text[],
+                     $10::text[], $11::text[], $13::text[])
+              as n (id, kind, instance_id, team_id, priority, run_after, max_attempts, payload, reason, requested_by, act, rollout_type)
+         order by id
+         on conflict (instance_id, kind) where state <> 'running' do nothing
+         returning id, instance_id",
+        &ids,
+        &text(|t| t.kind.to_owned()),
+        &lanes,
+        &new.iter().map(|t| t.team_id).collect::<Vec<_>>(),
+        &new.iter().map(|t| t.priority as i16).collect::<Vec<_>>(),
+        run_after as _,
+        &new.iter().map(|t| t.max_attempts).collect::<Vec<_>>(),
+        &new.iter().map(|t| t.payload.clone()).collect::<Vec<_>>(),
+        &text(|t| t.reason.to_owned()),
+        &text(|t| t.requested_by.to_owned()),
+        &text(|t| t.act.as_str().to_owned()),
+        crate::telemetry::traceparent(),
+        &new.iter().map(|t| t.rollout_type.map(str::to_owned)).collect::<Vec<_>>() as _,
+    )
+    .fetch_all(&mut *db)
+    .await?;
+    settle(db, &lanes).await?;
+    Ok(created.into_iter().map(|r| (r.instance_id, r.id)).collect())
+}
+
+/// Lets gated tasks into their lanes; those that are not gated any more are left alone. The lanes must be locked.
+///
+/// # Errors
+/// From Postgres.
+pub async fn admit(db: &mut PgConnection, tasks: &[Uuid], instances: &[Uuid]) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update task set state = 'blocked', waiting_for = null, waiting_since = null where id = any($1) and state = 'gated'",
+        tasks
+    )
+    .execute(&mut *db)
+    .await?;
+    settle(db, instances).await?;
+    Ok(())
+}
+
+/// Says of gated tasks what they wait for, and parks those that know until when. Only what differs is written.
+///
+/// # Errors
+/// From Postgres.
+pub async fn keep_gated(
+    db: &mut PgConnection,
+    tasks: &[(Uuid, String, Option<Timestamp>)],
+) -> sqlx::Result<()> {
+    let ids: Vec<Uuid> = tasks.iter().map(|t| t.0).collect();
+    let why: Vec<String> = tasks.iter().map(|t| t.1.clone()).collect();
+    let until: Vec<Option<Timestamptz>> =
+        tasks.iter().map(|t| t.2.map(Timestamptz::from)).collect();
+    sqlx::query!(
+        "update task set waiting_for = n.why, waiting_since = coalesce(waiting_since, now()),
+                run_after = coalesce(n.until, run_after), state = case when n.until > now() then 'parked' else 'gated' end
+         from unnest($1::uuid[], $2::text[], $3::timestamptz[]) as n (id, why, until)
+         where task.id = n.id and task.state = 'gated' and (task.waiting_for is distinct from n.why or n.until > now())",
+        &ids,
+        &why,
+        until as _
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Takes up to `limit` heads of lanes, for one worker process: what is of `at_least` that priority.
+///
+/// # Errors
+/// From Postgres.
+#[allow(clippy::too_many_arguments, reason = "one statement's parameters")]
 pub async fn claim(
     pool: &PgPool,
     worker: Uuid,
     kinds: &[String],
     limit: i64,
+    at_least: Priority,
     lease: Duration,
     deadline: Duration,
 ) -> sqlx::Result<Vec<Claimed>> {
     sqlx::query_as!(
         Claimed,
         "with head as materialized (
-             select id from task where state = 'ready' and kind = any($2)
+             select id from task where state = 'ready' and kind = any($2) and priority <= $6
              order by priority, rank, run_after, id limit $3 for update skip locked)
          update task set state = 'running', attempt = attempt + 1, token = nextval('task_token'), worker = $1,
                 lease_until = clock_timestamp() + make_interval(secs => $4),
                 deadline_at = clock_timestamp() + make_interval(secs => $5),
                 started_at = coalesce(started_at, clock_timestamp())
          from head where task.id = head.id
-         returning task.id, kind, instance_id, payload, attempt, max_attempts, token as \"token!\", requested_by, reason, error, stop_reason",
+         returning task.id, kind, instance_id, payload, attempt, max_attempts, token as \"token!\", requested_by, reason, error, stop_reason,
+                   act, rollout_type, traceparent",
         worker,
         kinds,
         limit,
         lease.as_secs_f64(),
-        deadline.as_secs_f64()
+        deadline.as_secs_f64(),
+        at_least as i16
     )
     .fetch_all(pool)
     .await
@@ -298,6 +422,20 @@ pub async fn held(db: &mut PgConnection, id: Uuid, token: i64) -> sqlx::Result<O
     .await
 }
 
+/// The payload as it is now: an upgrade's target is written when it starts.
+///
+/// # Errors
+/// From Postgres.
+pub async fn payload(db: &mut PgConnection, id: Uuid, token: i64) -> sqlx::Result<Option<Value>> {
+    sqlx::query_scalar!(
+        "select payload from task where id = $1 and token = $2",
+        id,
+        token
+    )
+    .fetch_optional(db)
+    .await
+}
+
 /// Ends an attempt's task and settles its lane. False when the lease was lost: then nothing has changed. The lane must be locked.
 ///
 /// # Errors
@@ -341,7 +479,7 @@ pub async fn give_back(db: &mut PgConnection, task: &Claimed, how: &Return) -> s
     if twin.is_some() {
         let error = match how {
             Return::Retry { error, .. } | Return::Wait { error, .. } => Some(error.as_str()),
-            Return::GiveBack => None,
+            Return::GiveBack | Return::Gate { .. } => None,
         };
         return finish(db, task, Outcome::Superseded, error).await;
     }
@@ -349,6 +487,7 @@ pub async fn give_back(db: &mut PgConnection, task: &Claimed, how: &Return) -> s
         Return::Retry { error, pause } => (*pause, true, None, Some(error)),
         Return::Wait { what, error, pause } => (*pause, false, Some(what), Some(error)),
         Return::GiveBack => (Duration::ZERO, false, None, None),
+        Return::Gate { why, until } => return gate(db, task, why, *until).await,
     };
     let back = sqlx::query!(
         "update task set state = case when $3::double precision > 0 then 'parked' else 'blocked' end,
@@ -370,6 +509,28 @@ pub async fn give_back(db: &mut PgConnection, task: &Claimed, how: &Return) -> s
     Ok(back.rows_affected() == 1)
 }
 
+async fn gate(
+    db: &mut PgConnection,
+    task: &Claimed,
+    why: &str,
+    until: Option<Timestamp>,
+) -> sqlx::Result<bool> {
+    let back = sqlx::query!(
+        "update task set state = case when $3::timestamptz > now() then 'parked' when rollout_type is null then 'blocked' else 'gated' end,
+                run_after = coalesce($3, now()), attempt = greatest(attempt - 1, 0), waiting_for = $4,
+                waiting_since = coalesce(waiting_since, now()), token = null, worker = null, lease_until = null, deadline_at = null
+         where id = $1 and token = $2",
+        task.id,
+        task.token,
+        until.map(Timestamptz::from) as Option<Timestamptz>,
+        why
+    )
+    .execute(&mut *db)
+    .await?;
+    settle(db, &[task.instance_id]).await?;
+    Ok(back.rows_affected() == 1)
+}
+
 /// Cancels what waits for an instance, except tasks of kind `except`, and asks what runs to stop. Locks the lane.
 ///
 /// # Errors
@@ -380,22 +541,35 @@ pub async fn overtake(
     except: &str,
     reason: &str,
 ) -> sqlx::Result<()> {
-    lock_lanes(db, &[instance]).await?;
+    overtake_many(db, &[instance], except, reason).await
+}
+
+/// As [`overtake`], for many. Locks the lanes.
+///
+/// # Errors
+/// From Postgres.
+pub async fn overtake_many(
+    db: &mut PgConnection,
+    instances: &[Uuid],
+    except: &str,
+    reason: &str,
+) -> sqlx::Result<()> {
+    lock_lanes(db, instances).await?;
     sqlx::query!(
-        "with gone as (delete from task where instance_id = $1 and kind <> $2 and state <> 'running' returning *)
+        "with gone as (delete from task where instance_id = any($1) and kind <> $2 and state <> 'running' returning *)
          insert into task_history (id, kind, instance_id, team_id, outcome, run_after, attempt, max_attempts, payload, reason,
                                    requested_by, traceparent, error, created_at, started_at, finished_at)
          select id, kind, instance_id, team_id, 'cancelled', run_after, attempt, max_attempts, payload, reason,
                 requested_by, traceparent, $3, created_at, started_at, clock_timestamp() from gone",
-        instance,
+        instances,
         except,
         reason
     )
     .execute(&mut *db)
     .await?;
     sqlx::query!(
-        "update task set stop_reason = $3 where instance_id = $1 and kind <> $2 and state = 'running'",
-        instance,
+        "update task set stop_reason = $3 where instance_id = any($1) and kind <> $2 and state = 'running'",
+        instances,
         except,
         reason
     )
@@ -423,7 +597,8 @@ pub async fn promote_due(pool: &PgPool) -> sqlx::Result<u64> {
         let mut tx = pool.begin().await?;
         lock_lanes(&mut tx, &instances).await?;
         sqlx::query!(
-            "update task set state = 'blocked' where instance_id = any($1) and state = 'parked' and run_after <= now()",
+            "update task set state = case when rollout_type is null then 'blocked' else 'gated' end
+             where instance_id = any($1) and state = 'parked' and run_after <= now()",
             &instances
         )
         .execute(&mut *tx)
@@ -543,6 +718,27 @@ pub async fn notify(pool: &PgPool, channel: &str, payloads: &[String]) -> sqlx::
     tx.commit().await
 }
 
+/// Takes back an upgrade that the machine scheduled and that has not started. The lane must be locked.
+///
+/// # Errors
+/// From Postgres.
+pub async fn drop_machine_upgrade(
+    db: &mut PgConnection,
+    instance: Uuid,
+    reason: &str,
+) -> sqlx::Result<()> {
+    let waiting = sqlx::query_scalar!(
+        "select id from task where instance_id = $1 and act = 'upgrade' and state <> 'running' and slot_since is null",
+        instance
+    )
+    .fetch_all(&mut *db)
+    .await?;
+    for id in waiting {
+        cancel(db, instance, id, reason).await?;
+    }
+    Ok(())
+}
+
 /// What became of a cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
@@ -591,14 +787,16 @@ pub async fn cancel(
     })
 }
 
-/// Whether a task of one of these kinds waits or runs for the instance. Its lane must be locked.
+/// Whether a task of one of these kinds waits or runs for the instance; an upgrade of the machine's own that has not started does not
+/// count, since what a person asks takes its place. Its lane must be locked.
 ///
 /// # Errors
 /// From Postgres.
 pub async fn has_open(db: &mut PgConnection, instance: Uuid, kinds: &[&str]) -> sqlx::Result<bool> {
     let kinds: Vec<String> = kinds.iter().map(|k| (*k).to_owned()).collect();
     sqlx::query_scalar!(
-        r#"select exists (select from task where instance_id = $1 and kind = any($2)) as "is!""#,
+        r#"select exists (select from task where instance_id = $1 and kind = any($2)
+                           and not (act is not distinct from 'upgrade' and slot_since is null and state <> 'running')) as "is!""#,
         instance,
         &kinds
     )

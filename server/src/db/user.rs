@@ -46,6 +46,32 @@ pub async fn ensure(db: &mut PgConnection, name: &str, is_admin: bool) -> sqlx::
         .await
 }
 
+/// Makes a user an admin.
+///
+/// # Errors
+/// From Postgres.
+pub async fn make_admin(db: &mut PgConnection, id: Uuid) -> sqlx::Result<()> {
+    sqlx::query!("update app_user set is_admin = true where id = $1", id)
+        .execute(db)
+        .await?;
+    Ok(())
+}
+
+/// Disables a user, which ends their sessions and tokens at once; or lets them in again. False when there is no such user.
+///
+/// # Errors
+/// From Postgres.
+pub async fn set_disabled(db: &mut PgConnection, name: &str, disabled: bool) -> sqlx::Result<bool> {
+    let found = sqlx::query!(
+        "update app_user set disabled_at = case when $2 then coalesce(disabled_at, now()) end where name = $1",
+        name,
+        disabled
+    )
+    .execute(db)
+    .await?;
+    Ok(found.rows_affected() == 1)
+}
+
 /// Replaces the token of that label by a new one.
 ///
 /// # Errors

@@ -35,6 +35,16 @@ pub fn routes() -> Router<AppState> {
         .route("/services/{id}/retry", post(retry))
         .route("/services/{id}/upgrade", post(upgrade))
         .route("/services/{id}/cancel/{task}", post(cancel))
+        .route("/services/{id}/drift", post(choose_drift))
+        .route("/services/{id}/rollback", post(rollback))
+        .route("/services/{id}/pause", post(pause))
+        .route("/services/{id}/window", post(window))
+        .route("/rollouts/halt", post(halt_all))
+        .route("/rollouts/resume", post(resume_all))
+        .route("/rollouts/{type}/halt", post(halt))
+        .route("/rollouts/{type}/resume", post(resume))
+        .route("/drift/breaker/release", post(release_brake))
+        .route("/drift/orphans/{id}/ignore", post(ignore_orphan))
 }
 
 /// The page at `path`, drawn again with what came back.
@@ -171,6 +181,7 @@ fn typed(
         name: text("name"),
         parameters: parameters::from_form(schema, &posted),
         ttl_seconds,
+        maintenance_window: Some(text("maintenance_window")).filter(|w| !w.is_empty()),
     })
 }
 
@@ -252,6 +263,159 @@ async fn cancel(
 ) -> Result<Response, Error> {
     let done = ops::cancel_task(&state.ops, &actor, task).await;
     after(&state, id, request, done).await
+}
+
+/// A form of a page that is no service's: leads back to the page, or draws it again with what is wrong.
+async fn back<T>(
+    state: &AppState,
+    page: &str,
+    parts: http::request::Parts,
+    values: Values,
+    done: Result<T, Error>,
+) -> Result<Response, Error> {
+    match done {
+        Ok(_) => Ok(Redirect::to(page).into_response()),
+        // Under the path that was posted to: the browser's router must find the same page there.
+        Err(error) => {
+            let posted = parts.uri.path().to_owned();
+            Ok(failed(state, &posted, parts, values, error).await)
+        }
+    }
+}
+
+fn reason(values: &Values) -> String {
+    values.get("reason").cloned().unwrap_or_default()
+}
+
+async fn choose_drift(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Path(id): Path<Uuid>,
+    request: Request,
+) -> Result<Response, Error> {
+    let (parts, values) = read(request).await?;
+    let choice = match values.get("choice").map(String::as_str) {
+        Some("accept") => ops::DriftChoice::Accept,
+        Some("put_back") => ops::DriftChoice::PutBack,
+        _ => ops::DriftChoice::Keep,
+    };
+    let done = ops::choose_drift(&state.ops, &actor, id, choice).await;
+    back(&state, &format!("/services/{id}"), parts, values, done).await
+}
+
+async fn rollback(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Path(id): Path<Uuid>,
+    request: Request,
+) -> Result<Response, Error> {
+    let (parts, values) = read(request).await?;
+    let ask = ops::RollbackAsk {
+        to_version: None,
+        reason: reason(&values),
+    };
+    let done = ops::rollback(&state.ops, &actor, id, ask).await;
+    back(&state, &format!("/services/{id}"), parts, values, done).await
+}
+
+async fn pause(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Path(id): Path<Uuid>,
+    request: Request,
+) -> Result<Response, Error> {
+    let (parts, values) = read(request).await?;
+    let ask = (!values.contains_key("end")).then(|| ops::PauseAsk {
+        reason: reason(&values),
+        until: None,
+    });
+    let done = ops::pause_instance(&state.ops, &actor, id, ask).await;
+    back(&state, &format!("/services/{id}"), parts, values, done).await
+}
+
+async fn window(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Path(id): Path<Uuid>,
+    request: Request,
+) -> Result<Response, Error> {
+    let (parts, values) = read(request).await?;
+    let text = values
+        .get("maintenance_window")
+        .map(|w| w.trim().to_owned());
+    let change = ops::Change {
+        maintenance_window: Some(text.filter(|w| !w.is_empty())),
+        ..ops::Change::default()
+    };
+    let version = values
+        .get("version")
+        .and_then(|v| v.parse().ok())
+        .unwrap_or(0);
+    let done = ops::change_instance(&state.ops, &actor, id, version, change).await;
+    back(&state, &format!("/services/{id}"), parts, values, done).await
+}
+
+async fn halt(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Path(of): Path<String>,
+    request: Request,
+) -> Result<Response, Error> {
+    let (parts, values) = read(request).await?;
+    let done = ops::halt(&state.ops, &actor, Some(&of), &reason(&values)).await;
+    back(&state, "/rollouts", parts, values, done).await
+}
+
+async fn resume(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Path(of): Path<String>,
+    request: Request,
+) -> Result<Response, Error> {
+    let (parts, values) = read(request).await?;
+    let done = ops::resume(&state.ops, &actor, Some(&of), &reason(&values)).await;
+    back(&state, "/rollouts", parts, values, done).await
+}
+
+async fn halt_all(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    request: Request,
+) -> Result<Response, Error> {
+    let (parts, values) = read(request).await?;
+    let done = ops::halt(&state.ops, &actor, None, &reason(&values)).await;
+    back(&state, "/rollouts", parts, values, done).await
+}
+
+async fn resume_all(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    request: Request,
+) -> Result<Response, Error> {
+    let (parts, values) = read(request).await?;
+    let done = ops::resume(&state.ops, &actor, None, &reason(&values)).await;
+    back(&state, "/rollouts", parts, values, done).await
+}
+
+async fn release_brake(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    request: Request,
+) -> Result<Response, Error> {
+    let (parts, values) = read(request).await?;
+    let done = ops::release_brake(&state.ops, &actor, &reason(&values)).await;
+    back(&state, "/drift", parts, values, done).await
+}
+
+async fn ignore_orphan(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Path(id): Path<Uuid>,
+    request: Request,
+) -> Result<Response, Error> {
+    let (parts, values) = read(request).await?;
+    let done = ops::ignore_orphan(&state.ops, &actor, id, &reason(&values)).await;
+    back(&state, "/drift", parts, values, done).await
 }
 
 async fn after<T>(

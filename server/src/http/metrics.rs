@@ -1,38 +1,40 @@
-//! Prometheus on a listener of its own. The gauges are read from Postgres when they are asked for: nothing to keep, nothing to go stale.
+//! Prometheus on a listener of its own: this process's own numbers, and while it leads its heartbeat and the gauges of its newest tick.
 
 use crate::db;
+use crate::telemetry;
 use axum::{
     Router,
-    extract::State,
     response::{IntoResponse, Response},
     routing::get,
 };
 use metrics_exporter_prometheus::PrometheusBuilder;
-use sqlx::PgPool;
 use svcforge_app::domain::instance::STATES;
 
 /// `/metrics`.
-pub fn router(pool: PgPool) -> Router {
-    Router::new().route("/metrics", get(show)).with_state(pool)
+pub fn router() -> Router {
+    Router::new().route("/metrics", get(show))
 }
 
-async fn show(State(pool): State<PgPool>) -> Response {
-    match db::gauges::read(&pool).await {
-        Ok(gauges) => (
-            [("content-type", "text/plain; version=0.0.4")],
-            render(&gauges),
-        )
-            .into_response(),
-        Err(error) => {
-            tracing::error!(event = "gauges.failed", %error);
-            http::StatusCode::SERVICE_UNAVAILABLE.into_response()
-        }
-    }
+async fn show() -> Response {
+    let mut text = telemetry::metrics().render();
+    text.push_str(&render(
+        telemetry::last_tick(),
+        telemetry::gauges().as_ref(),
+    ));
+    ([("content-type", "text/plain; version=0.0.4")], text).into_response()
 }
 
-fn render(gauges: &db::gauges::Gauges) -> String {
+fn render(last_tick: Option<i64>, gauges: Option<&db::gauges::Gauges>) -> String {
     let recorder = PrometheusBuilder::new().build_recorder();
     metrics::with_local_recorder(&recorder, || {
+        if let Some(at) = last_tick {
+            metrics::describe_gauge!(
+                "svcforge_reconciler_last_tick_timestamp_seconds",
+                "When the loop last came round; only the leader has one"
+            );
+            metrics::gauge!("svcforge_reconciler_last_tick_timestamp_seconds").set(at as f64);
+        }
+        let Some(gauges) = gauges else { return };
         metrics::describe_gauge!("svcforge_queue_depth", "Waiting tasks, parked ones too");
         metrics::gauge!("svcforge_queue_depth").set(gauges.queue_depth as f64);
         metrics::describe_gauge!("svcforge_instances", "Instances by state");
@@ -54,12 +56,17 @@ mod tests {
             queue_depth: 3,
             instances: [("ready".to_owned(), 2)].into(),
         };
-        let text = render(&gauges);
+        let text = render(Some(1_764_550_000), Some(&gauges));
+        assert!(
+            text.contains("svcforge_reconciler_last_tick_timestamp_seconds 1764550000"),
+            "{text}"
+        );
         assert!(text.contains("svcforge_queue_depth 3"), "{text}");
         assert!(
             text.contains("svcforge_instances{state=\"ready\"} 2"),
             "{text}"
         );
+        assert_eq!(render(None, None), "", "a standby exports neither");
         for state in STATES {
             assert!(text.contains(&format!("state=\"{state}\"")), "{text}");
         }

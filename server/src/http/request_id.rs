@@ -2,6 +2,7 @@
 
 use axum::{extract::Request, middleware::Next, response::Response};
 use std::cell::RefCell;
+use tracing::Instrument;
 
 #[derive(Clone, Default)]
 struct Ids {
@@ -38,7 +39,15 @@ pub async fn layer(request: Request, next: Next) -> Response {
         request: id.clone(),
         traceparent,
     };
-    let mut response = IDS.scope(RefCell::new(ids), next.run(request)).await;
+    let span = tracing::info_span!(
+        "request",
+        request_id = %id,
+        method = %request.method(),
+        path = %request.uri().path()
+    );
+    crate::telemetry::join(&span, ids.traceparent.as_deref());
+    let serving = next.run(request).instrument(span);
+    let mut response = IDS.scope(RefCell::new(ids), serving).await;
     if let Ok(value) = id.parse() {
         response.headers_mut().insert("x-request-id", value);
     }

@@ -12,7 +12,7 @@ use crate::{
     error::Error,
 };
 use serde_json::json;
-use svcforge_app::domain::{Instance, InstanceState, Problem, TaskKind};
+use svcforge_app::domain::{Act, Instance, InstanceState, Problem, TaskKind};
 use uuid::Uuid;
 
 /// What the asker must have seen.
@@ -70,6 +70,8 @@ pub async fn delete_instance(
         payload: json!({}),
         reason: "removed by a person",
         requested_by: &actor.name,
+        act: Act::Delete,
+        rollout_type: None,
     };
     let task = db::queue::enqueue(&mut tx, task).await?;
     let event = NewEvent {

@@ -4,16 +4,24 @@
 mod change_instance;
 mod create_team;
 mod delete_instance;
+mod drift;
+mod pauses;
 mod request_instance;
 mod retry_instance;
 mod reveal;
+mod rollback;
+mod rollouts;
 
-pub use change_instance::{Change, change_instance, upgrade_instance};
+pub use change_instance::{Change, PinAsk, change_instance, extend_instance, upgrade_instance};
 pub use create_team::{CreateTeam, create_team};
 pub use delete_instance::{Precondition, delete_instance};
+pub use drift::{DriftChoice, choose_drift, drift_view, ignore_orphan, release_brake};
+pub use pauses::{PauseAsk, WidePause, pause_instance, pause_wide};
 pub use request_instance::{RequestInstance, request_instance};
 pub use retry_instance::{cancel_task, retry_instance, retry_task};
 pub use reveal::reveal;
+pub use rollback::{RollbackAsk, rollback};
+pub use rollouts::{halt, resume, rollouts};
 
 use crate::{
     authz::{Action, Actor, Scope, require},
@@ -34,6 +42,8 @@ pub struct Ops {
     pub changes: Changes,
     /// Where ServiceDefinitions live.
     pub apps_namespace: String,
+    /// Whose instances are upgraded first.
+    pub own_team: String,
 }
 
 impl Ops {

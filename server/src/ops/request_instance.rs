@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use svcforge_app::domain::{
-    EntryKind, FieldError, Instance, Problem, TaskKind, TeamId,
+    Act, EntryKind, Facts, FieldError, Instance, Problem, Ruling, TaskKind, TeamId, Window,
+    may_act,
     name::{check_instance_name, release_name},
     parameters,
 };
@@ -44,6 +45,9 @@ pub struct RequestInstance {
     /// Seconds to live; the entry's default when not said.
     #[serde(default)]
     pub ttl_seconds: Option<i64>,
+    /// When the machine may upgrade it, e.g. `Sat,Sun 02:00-05:00 Europe/Berlin`; always when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maintenance_window: Option<String>,
 }
 
 /// Does it. The boolean is false when an earlier request with the same key is answered again.
@@ -77,6 +81,7 @@ pub async fn request_instance(
         )
         .into());
     };
+    let (entry, warning) = proven(ops, entry).await?;
     let parameters = validate(&ask, &entry.entry)?;
     let ttl = ask.ttl_seconds.or(entry.entry.ttl.default.map(|s| s.0));
 
@@ -118,6 +123,7 @@ pub async fn request_instance(
         parameters: &parameters,
         ttl_seconds: ttl,
         created_by: &actor.name,
+        maintenance_window: ask.maintenance_window.as_deref().map(str::trim),
     };
     db::instance::insert(&mut tx, &new)
         .await
@@ -135,6 +141,8 @@ pub async fn request_instance(
         payload: json!({}),
         reason: "requested",
         requested_by: &actor.name,
+        act: Act::Install,
+        rollout_type: None,
     };
     let task = db::queue::enqueue(&mut tx, task).await?;
     let event = NewEvent {
@@ -148,6 +156,16 @@ pub async fn request_instance(
         task_id: Some(task.id),
     };
     db::event::insert(&mut tx, event).await?;
+    if let Some(warning) = &warning {
+        let event = NewEvent {
+            instance_id: id,
+            kind: "instance.warning",
+            actor: "svcforge",
+            message: warning,
+            task_id: Some(task.id),
+        };
+        db::event::insert(&mut tx, event).await?;
+    }
     let detail = json!({"team": ask.team, "type": ask.service_type, "name": ask.name, "entry_revision": entry.id});
     db::audit::insert(
         &mut tx,
@@ -159,6 +177,44 @@ pub async fn request_instance(
     .await?;
     tx.commit().await?;
     Ok((ops.shown(id).await?, true))
+}
+
+/// While its rollout is halted a new instance gets the newest revision that serves somewhere; if none does, the halted one, with a
+/// warning on its timeline.
+async fn proven(
+    ops: &Ops,
+    current: db::catalog::Revision,
+) -> Result<(db::catalog::Revision, Option<String>), Error> {
+    let Some(halt) = db::rollout::find_halt(&ops.pool, &current.entry.service_type).await? else {
+        return Ok((current, None));
+    };
+    let found = db::rollout::find_proven(&ops.pool, &current.entry.service_type).await?;
+    let facts = Facts {
+        halted: Some(halt),
+        proven: found.is_some(),
+        ..Facts::default()
+    };
+    match (may_act(Act::Install, &facts), found) {
+        (Ruling::Go, Some(revision)) if revision != current.id => {
+            let (older, _) = db::catalog::load(&ops.pool, revision).await?;
+            let version = older.entry.chart_version.clone();
+            Ok((
+                older,
+                Some(format!(
+                    "It got {version}, which serves elsewhere: {} is {}",
+                    current.entry.chart_version,
+                    facts.halted.unwrap_or_default()
+                )),
+            ))
+        }
+        (Ruling::Warn(why), _) => Ok((
+            current,
+            Some(format!(
+                "Nothing of its type serves yet, and its rollout is {why}"
+            )),
+        )),
+        _ => Ok((current, None)),
+    }
 }
 
 fn taken(name: &str) -> Problem {
@@ -189,6 +245,12 @@ fn validate(
                 detail: format!("must be between {MIN_TTL} and {max} seconds, or left out"),
             });
         }
+    }
+    if let Some(Err(why)) = ask.maintenance_window.as_deref().map(Window::parse) {
+        errors.push(FieldError {
+            pointer: "/maintenance_window".into(),
+            detail: why,
+        });
     }
     let parameters = parameters::check(&entry.parameters, &ask.parameters).unwrap_or_else(|more| {
         errors.extend(more);

@@ -11,7 +11,7 @@ use crate::{
     error::Error,
 };
 use serde_json::json;
-use svcforge_app::domain::{InstanceState, Problem, Task, TaskKind, TaskState};
+use svcforge_app::domain::{Act, InstanceState, Problem, Task, TaskKind, TaskState};
 use uuid::Uuid;
 
 /// Installs a failed instance again, as it is asked now; or removes one again whose removal failed.
@@ -55,8 +55,12 @@ pub async fn retry_instance(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task, 
         payload: json!({}),
         reason: "retried by a person",
         requested_by: &actor.name,
+        act: Act::PersonChange,
+        rollout_type: None,
     };
     let task = db::queue::enqueue(&mut tx, task).await?;
+    // A person takes over: what was tried before does not count any more.
+    db::drift::forget(&mut tx, id).await?;
     let message = format!("{} asked to try again", actor.name);
     let event = NewEvent {
         instance_id: id,
@@ -134,6 +138,14 @@ pub async fn cancel_task(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task, Err
             )
             .await?;
         }
+        // Else the next tick would only ask again.
+        if task.kind == TaskKind::Upgrade.as_str() {
+            let why = format!(
+                "{}; until the catalog moves on, or somebody upgrades it",
+                why
+            );
+            db::instance::hold_version(&mut tx, task.instance_id.0, &why).await?;
+        }
     }
     db::audit::insert(
         &mut tx,
@@ -149,7 +161,7 @@ pub async fn cancel_task(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task, Err
     find_task(ops, id).await
 }
 
-async fn find_task(ops: &Ops, id: Uuid) -> Result<Task, Error> {
+pub(super) async fn find_task(ops: &Ops, id: Uuid) -> Result<Task, Error> {
     let filter = db::task::Filter {
         id: Some(id),
         ..Default::default()

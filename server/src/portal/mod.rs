@@ -11,7 +11,9 @@ use crate::{
 use async_trait::async_trait;
 use std::sync::Arc;
 use svcforge_app::{
-    domain::{CatalogEntry, CatalogView, InstancePage, Me, Problem, Team, TeamId},
+    domain::{
+        CatalogEntry, CatalogView, DriftView, InstancePage, Me, Problem, RolloutsView, Team, TeamId,
+    },
     pages::{InstanceQuery, ServiceDetail, SiteInfo},
     port::Portal,
 };
@@ -43,10 +45,37 @@ fn parse(id: &str, what: &str) -> Result<Uuid, Problem> {
     id.parse().map_err(|_| Problem::not_found(what))
 }
 
+impl Door {
+    fn manages(&self) -> bool {
+        allows(&self.actor, Action::ManageRollouts, Scope::Platform)
+    }
+
+    /// What is stopped everywhere.
+    async fn banners(&self) -> Result<Vec<String>, Error> {
+        let pool = &self.ops.pool;
+        let mut banners = vec![];
+        if let Some(h) = db::rollout::find_halt_of_all(pool).await? {
+            banners.push(format!("All rollouts are halted by {}: {}", h.by, h.reason));
+        }
+        for p in db::pause::list(pool, self.actor.visible_teams().as_deref(), None).await? {
+            if p.scope == "all" {
+                banners.push(format!("Everything is paused by {}: {}", p.by, p.reason));
+            }
+        }
+        let brake = db::drift::find_brake(pool).await?;
+        if let (true, Some(reason)) = (brake.open, brake.reason) {
+            banners.push(format!("The brake on repairs is on: {reason}"));
+        }
+        Ok(banners)
+    }
+}
+
 #[async_trait]
 impl Portal for Door {
     async fn site(&self) -> Result<SiteInfo, Problem> {
+        let banners = self.banners().await.map_err(shown)?;
         Ok(SiteInfo {
+            banners,
             me: self.me().await?,
             cluster_note: self.info.cluster_note.clone(),
         })
@@ -98,6 +127,20 @@ impl Portal for Door {
         crate::http::v1::instance_page(&self.ops, &self.actor, &query, PAGE)
             .await
             .map_err(shown)
+    }
+
+    async fn rollouts(&self) -> Result<(RolloutsView, bool), Problem> {
+        let found = ops::rollouts(&self.ops, &self.actor, None)
+            .await
+            .map_err(shown)?;
+        Ok((found, self.manages()))
+    }
+
+    async fn drift(&self) -> Result<(DriftView, bool), Problem> {
+        let found = ops::drift_view(&self.ops, &self.actor)
+            .await
+            .map_err(shown)?;
+        Ok((found, self.manages()))
     }
 
     async fn detail(&self, id: String) -> Result<ServiceDetail, Problem> {

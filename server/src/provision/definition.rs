@@ -6,8 +6,8 @@ use crate::{
     cluster::{
         Clients, INSTALLATION, INSTANCE, MANAGER, ServiceDefinition, ServiceDefinitionSpec, release,
     },
-    db::observed::ObjectRef,
-    queue::Attempt,
+    db::{self, observed::ObjectRef},
+    queue::{Attempt, Stop},
 };
 use kube::{
     Api, ResourceExt,
@@ -59,8 +59,23 @@ pub(super) async fn install(
         "spec": spec,
     });
     let params = PatchParams::apply(MANAGER).force();
-    api.patch(&job.work.release_name, &params, &Patch::Apply(&object))
+    let applied = api
+        .patch(&job.work.release_name, &params, &Patch::Apply(&object))
         .await?;
+    // By its generation drift tells a person's edit from ours.
+    let generation = applied.metadata.generation.unwrap_or(0);
+    let task = &attempt.task;
+    if !db::instance::record_revision(
+        &attempt.pool,
+        job.instance_id,
+        i32::try_from(generation).unwrap_or(i32::MAX),
+        task.id,
+        task.token,
+    )
+    .await?
+    {
+        return Err(Fault::Stopped(Stop::LeaseLost));
+    }
     attempt.log(
         "svcforge",
         &format!(

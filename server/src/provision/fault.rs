@@ -19,6 +19,14 @@ pub enum Fault {
     /// Trying again may help.
     #[error("{0}")]
     Failed(String),
+    /// It may not start yet.
+    #[error("not yet: {why}")]
+    NotYet {
+        /// Why not.
+        why: String,
+        /// Not before.
+        until: Option<jiff::Timestamp>,
+    },
     /// The attempt was told to stop, and did.
     #[error("stopped: {0:?}")]
     Stopped(Stop),
@@ -31,6 +39,7 @@ impl Fault {
             Self::Outage { what, error } => Ending::Waiting { what, error },
             Self::Rejected(error) => Ending::Hopeless(error),
             Self::Failed(error) => Ending::Failed(error),
+            Self::NotYet { why, until } => Ending::NotYet { why, until },
             Self::Stopped(Stop::Asked(why)) => Ending::Cancelled(why),
             Self::Stopped(Stop::Deadline) => {
                 Ending::Failed("it ran for too long and was stopped".into())

@@ -8,7 +8,7 @@ mod wake;
 mod worker;
 
 pub use attempt::{Attempt, Lost, Stop, inert};
-pub use sweep::{sweep_forever, sweep_once};
+pub use sweep::{Swept, sweep_forever, sweep_once};
 pub use timing::Timing;
 pub use wake::{Wake, listen};
 pub use worker::{Worker, backoff};
@@ -36,6 +36,13 @@ pub enum Ending {
     Cancelled(String),
     /// svcforge stops; the task goes back unpunished.
     GiveBack,
+    /// It may not start yet; nothing was done.
+    NotYet {
+        /// Why not.
+        why: String,
+        /// Not before.
+        until: Option<jiff::Timestamp>,
+    },
 }
 
 /// What tasks mean.

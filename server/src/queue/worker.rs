@@ -5,9 +5,9 @@ use crate::{
     changes::Changes,
     db::{
         self,
-        queue::{Claimed, Outcome, Return},
+        queue::{Claimed, Outcome, Priority, Return},
     },
-    ids,
+    ids, telemetry,
 };
 use sqlx::PgPool;
 use std::{
@@ -19,6 +19,7 @@ use std::{
 use svcforge_app::domain::StepState;
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 use uuid::Uuid;
 
 /// A worker process.
@@ -26,6 +27,8 @@ use uuid::Uuid;
 pub struct Worker {
     /// Postgres.
     pub pool: PgPool,
+    /// Postgres for heartbeats alone: they must not wait for a busy pool.
+    pub heart: PgPool,
     /// What tasks mean.
     pub handler: Arc<dyn Handler>,
     /// Spans.
@@ -45,6 +48,7 @@ struct Held {
     stop: watch::Sender<Option<Stop>>,
     acknowledged: watch::Sender<Instant>,
     until: Instant,
+    is_upgrade: bool,
 }
 
 type HeldTasks = Arc<Mutex<HashMap<Uuid, Held>>>;
@@ -60,25 +64,14 @@ impl Worker {
         while !stop.is_cancelled() {
             let free = self.slots.saturating_sub(running.len());
             let mut claimed = 0;
-            if free > 0 {
-                match db::queue::claim(
-                    &self.pool,
-                    me,
-                    &self.handler.kinds(),
-                    free as i64,
-                    self.timing.lease,
-                    self.timing.deadline,
-                )
-                .await
-                {
-                    Ok(tasks) => {
-                        claimed = tasks.len();
-                        for task in tasks {
-                            running.spawn(self.clone().attempt(task, held.clone()));
-                        }
+            match self.claim(me, free, &held).await {
+                Ok(tasks) => {
+                    claimed = tasks.len();
+                    for task in tasks {
+                        running.spawn(self.clone().attempt(task, held.clone()));
                     }
-                    Err(error) => tracing::warn!(event = "claim.failed", %error),
                 }
+                Err(error) => tracing::warn!(event = "claim.failed", %error),
             }
             if claimed > 0 && claimed == free {
                 continue;
@@ -93,6 +86,35 @@ impl Worker {
         self.wind_down(running, &held).await;
         ended.cancel();
         let _ = heart.await;
+    }
+
+    /// Fills free slots; one is kept from upgrades, so that a fleet's rollout never delays a first install.
+    async fn claim(&self, me: Uuid, free: usize, held: &HeldTasks) -> sqlx::Result<Vec<Claimed>> {
+        let mut tasks = vec![];
+        let upgrades = lock(held).values().filter(|h| h.is_upgrade).count();
+        let spare = self.slots.max(2) - 1;
+        for (at_least, limit) in [
+            (Priority::Repair, free),
+            (Priority::Upgrade, spare.saturating_sub(upgrades)),
+        ] {
+            let limit = limit.min(free - tasks.len());
+            if limit == 0 {
+                continue;
+            }
+            tasks.extend(
+                db::queue::claim(
+                    &self.pool,
+                    me,
+                    &self.handler.kinds(),
+                    limit as i64,
+                    at_least,
+                    self.timing.lease,
+                    self.timing.deadline,
+                )
+                .await?,
+            );
+        }
+        Ok(tasks)
     }
 
     async fn wind_down(&self, mut running: JoinSet<()>, held: &HeldTasks) {
@@ -124,7 +146,7 @@ impl Worker {
             let asked = Instant::now();
             let answer = tokio::time::timeout(
                 self.timing.heartbeat,
-                db::queue::heartbeat(&self.pool, &tasks, &tokens, self.timing.lease),
+                db::queue::heartbeat(&self.heart, &tasks, &tokens, self.timing.lease),
             )
             .await;
             let beats: HashMap<Uuid, Option<String>> = match answer {
@@ -179,6 +201,7 @@ impl Worker {
             stop,
             acknowledged,
             until: Instant::now() + self.timing.own_deadline(),
+            is_upgrade: task.rollout_type.is_some(),
         };
         lock(&held).insert(task.id, entry);
         let attempt = Attempt::new(
@@ -202,7 +225,7 @@ impl Worker {
         } else {
             use futures::FutureExt;
             let work = AssertUnwindSafe(self.handler.run(&attempt)).catch_unwind();
-            work.await.unwrap_or_else(|_| {
+            work.instrument(span(&task)).await.unwrap_or_else(|_| {
                 Ending::Failed("svcforge failed inside; the cause is in its log".into())
             })
         };
@@ -216,8 +239,13 @@ impl Worker {
             self.finish(&task, &ending).await;
         }
         lock(&held).remove(&task.id);
+        telemetry::count_attempt(&task.kind, &ending);
         self.changes.changed("task", task.id);
         self.changes.changed("instance", task.instance_id);
+        // A slot may be free: whoever admits is told.
+        if let Some(service_type) = &task.rollout_type {
+            self.changes.changed("rollout", service_type);
+        }
         self.changes.work();
     }
 
@@ -251,16 +279,20 @@ impl Worker {
         };
         // Asked to stop while it ended for another reason: it is not tried again.
         let cancelled = match (ending, held.stop_reason) {
-            (Ending::Failed(_) | Ending::Waiting { .. } | Ending::GiveBack, Some(why)) => {
-                Some(Ending::Cancelled(why))
-            }
+            (
+                Ending::Failed(_)
+                | Ending::Waiting { .. }
+                | Ending::GiveBack
+                | Ending::NotYet { .. },
+                Some(why),
+            ) => Some(Ending::Cancelled(why)),
             _ => None,
         };
         let ending = cancelled.as_ref().unwrap_or(ending);
         let last = match ending {
             Ending::Done | Ending::Hopeless(_) | Ending::Cancelled(_) => true,
             Ending::Failed(_) => task.attempt >= task.max_attempts,
-            Ending::Waiting { .. } | Ending::GiveBack => false,
+            Ending::Waiting { .. } | Ending::GiveBack | Ending::NotYet { .. } => false,
         };
         self.handler.conclude(&mut tx, task, ending, last).await?;
         let held = match ending {
@@ -289,10 +321,30 @@ impl Worker {
                 db::queue::give_back(&mut tx, task, &how).await?
             }
             Ending::GiveBack => db::queue::give_back(&mut tx, task, &Return::GiveBack).await?,
+            Ending::NotYet { why, until } => {
+                let how = Return::Gate {
+                    why: why.clone(),
+                    until: *until,
+                };
+                db::queue::give_back(&mut tx, task, &how).await?
+            }
         };
         tx.commit().await?;
         Ok(held)
     }
+}
+
+/// The attempt's span, joined to the trace of who asked.
+fn span(task: &Claimed) -> tracing::Span {
+    let span = tracing::info_span!(
+        "task",
+        task_id = %task.id,
+        instance_id = %task.instance_id,
+        kind = %task.kind,
+        attempt = task.attempt
+    );
+    telemetry::join(&span, task.traceparent.as_deref());
+    span
 }
 
 /// Pause after that many failed attempts: exponential from 10 s to 10 min, with full jitter (but never less than a second).

@@ -1,18 +1,26 @@
-//! Provision (install or repair, at the revision the instance points to) and upgrade (at the revision the task names).
+//! Provision (install or repair, at the revision the instance points to), upgrade and rollback (at the revision the task names).
 
 use super::{Tasks, event, load_job, unfinished};
 use crate::{
     db::{self, queue::Claimed},
     provision::Fault,
     queue::{Attempt, Ending, Stop},
+    rollout::{Start, may_start},
 };
+use jiff::SignedDuration;
 use serde_json::{Map, Value};
 use sqlx::PgConnection;
-use svcforge_app::domain::InstanceState;
+use svcforge_app::domain::{Act, Facts, InstanceState, Ruling, may_act};
 use uuid::Uuid;
 
-/// The target that an upgrade task names.
-fn target(payload: &Value) -> Option<(Uuid, Map<String, Value>)> {
+/// What an instance is moved to.
+type Target = (Uuid, Map<String, Value>);
+
+/// A repair that a pause keeps back looks again after this long.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
+
+/// The target that a task names.
+fn target(payload: &Value) -> Option<Target> {
     let id = payload["entry_revision"].as_str()?.parse().ok()?;
     Some((id, payload["parameters"].as_object()?.clone()))
 }
@@ -23,13 +31,14 @@ pub(super) async fn run(
     attempt: &Attempt,
     moving: InstanceState,
 ) -> Result<(), Fault> {
-    begin(tasks, attempt, moving).await?;
-    let job = load_job(
-        &tasks.pool,
-        attempt.task.instance_id,
-        target(&attempt.task.payload),
-    )
-    .await?;
+    let Some(target) = begin(tasks, attempt, moving).await? else {
+        attempt.log(
+            "svcforge",
+            "it runs the catalog's version already; there is nothing to do",
+        );
+        return Ok(());
+    };
+    let job = load_job(&tasks.pool, attempt.task.instance_id, target).await?;
     let parts = tasks.provisioner.install(&job, attempt).await?;
     let mut tx = tasks.pool.begin().await?;
     if db::queue::hold(&mut tx, attempt.task.id, attempt.task.token).await? {
@@ -39,8 +48,13 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Moves the instance to `provisioning` or `upgrading`, fenced, with its event.
-async fn begin(tasks: &Tasks, attempt: &Attempt, moving: InstanceState) -> Result<(), Fault> {
+/// Asks whether it may start, moves the instance to `provisioning` or `upgrading`, fenced, with its event. None when there is
+/// nothing to do; else the target, where the task has one.
+async fn begin(
+    tasks: &Tasks,
+    attempt: &Attempt,
+    moving: InstanceState,
+) -> Result<Option<Option<Target>>, Fault> {
     let task = &attempt.task;
     let mut tx = tasks.pool.begin().await?;
     let Some(found) = db::instance::lock(&mut tx, task.instance_id).await? else {
@@ -49,25 +63,56 @@ async fn begin(tasks: &Tasks, attempt: &Attempt, moving: InstanceState) -> Resul
     if !db::queue::hold(&mut tx, task.id, task.token).await? {
         return Err(Fault::Stopped(Stop::LeaseLost));
     }
-    if found.state == moving {
-        return Ok(());
-    }
-    if !found.state.may_become(moving) {
+    if found.state != moving && !found.state.may_become(moving) {
         return Err(Fault::Stopped(Stop::Asked(format!(
             "the service is {} now",
             found.state
         ))));
     }
-    db::instance::move_state(&mut tx, task.instance_id, found.state, moving, None).await?;
-    event(
-        &mut tx,
-        task,
-        &format!("state.{moving}"),
-        &format!("{}: {}", verb(moving), task.reason),
-    )
-    .await?;
+    let target = if task.rollout_type.is_some() {
+        match may_start(&mut tx, task).await? {
+            Start::Go(revision, parameters) => Some((revision, parameters)),
+            Start::Nothing => return Ok(None),
+            Start::NotYet { why, until } => return Err(Fault::NotYet { why, until }),
+        }
+    } else {
+        may_repair(&mut tx, task).await?;
+        target(&task.payload)
+    };
+    if found.state != moving {
+        db::instance::move_state(&mut tx, task.instance_id, found.state, moving, None).await?;
+        event(
+            &mut tx,
+            task,
+            &format!("state.{moving}"),
+            &format!("{}: {}", verb(moving), task.reason),
+        )
+        .await?;
+    }
     tx.commit().await?;
-    Ok(())
+    Ok(Some(target))
+}
+
+/// The machine's own repair waits while it is paused.
+async fn may_repair(tx: &mut PgConnection, task: &Claimed) -> Result<(), Fault> {
+    if task.act.as_deref() != Some(Act::Repair.as_str()) {
+        return Ok(());
+    }
+    let Some(row) = db::standing::of(&mut *tx, &[task.instance_id]).await?.pop() else {
+        return Ok(());
+    };
+    let now = row.now.to_jiff();
+    let facts = Facts {
+        paused: row.paused,
+        ..Facts::default()
+    };
+    match may_act(Act::Repair, &facts) {
+        Ruling::Wait { why, .. } => Err(Fault::NotYet {
+            why,
+            until: Some(now + LOOK_AGAIN),
+        }),
+        _ => Ok(()),
+    }
 }
 
 fn verb(moving: InstanceState) -> &'static str {
@@ -89,31 +134,54 @@ pub(super) async fn conclude(
     let id = task.instance_id;
     match ending {
         Ending::Done => {
-            if let Some((revision, parameters)) = target(&task.payload) {
+            // An upgrade's target was written when it started: what the claim read is older.
+            let payload = db::queue::payload(tx, task.id, task.token).await?;
+            if let Some((revision, parameters)) = payload.as_ref().and_then(target) {
                 db::instance::repoint(tx, id, revision, &Value::Object(parameters)).await?;
             }
+            db::instance::remember_revision(tx, id, task.id).await?;
             if db::instance::move_state(tx, id, moving, InstanceState::Ready, None).await? {
                 event(tx, task, "state.ready", "Ready").await?;
             }
             Ok(())
         }
         Ending::Failed(error) | Ending::Hopeless(error) if last => {
-            fail(
-                tx,
-                task,
-                moving,
-                error,
-                &format!(
-                    "Failed after {} of {} attempts: {error}",
-                    task.attempt.min(task.max_attempts),
-                    task.max_attempts
-                ),
-            )
-            .await
+            let message = format!(
+                "Failed after {} of {} attempts: {error}",
+                task.attempt.min(task.max_attempts),
+                task.max_attempts
+            );
+            fail(tx, task, moving, error, &message).await?;
+            halt(tx, task, error).await
         }
         Ending::Cancelled(why) => fail(tx, task, moving, why, &format!("Stopped: {why}")).await,
         other => unfinished(tx, task, other).await,
     }
+}
+
+/// A final failure halts the type before the slot is free: a bad chart stops after one tenant.
+async fn halt(tx: &mut PgConnection, task: &Claimed, error: &str) -> sqlx::Result<()> {
+    let Some(service_type) = &task.rollout_type else {
+        return Ok(());
+    };
+    let work = db::instance::load_work(&mut *tx, task.instance_id).await?;
+    let reason = format!(
+        "the upgrade of {} ({}) failed: {error}",
+        work.name, work.team
+    );
+    if db::rollout::halt(tx, service_type, "svcforge", &reason).await? {
+        tracing::warn!(event = "rollout.halted", service_type = %service_type, instance_id = %task.instance_id, reason = %reason);
+        event(
+            tx,
+            task,
+            "rollout.halted",
+            &format!("The rollout of {service_type} was halted: {reason}"),
+        )
+        .await?;
+        let payload = serde_json::json!({"service_type": service_type, "instance_id": task.instance_id, "team": work.team, "reason": reason});
+        db::notification::insert_where_told(tx, "rollout.halted", &payload).await?;
+    }
+    Ok(())
 }
 
 async fn fail(
@@ -123,27 +191,24 @@ async fn fail(
     error: &str,
     message: &str,
 ) -> sqlx::Result<()> {
-    let mut failed = db::instance::move_state(
-        tx,
-        task.instance_id,
-        moving,
-        InstanceState::Failed,
-        Some(error),
-    )
-    .await?;
-    if !failed {
-        // It never got as far as its first change of state.
-        failed = db::instance::move_state(
-            tx,
-            task.instance_id,
-            InstanceState::Requested,
-            InstanceState::Failed,
-            Some(error),
-        )
-        .await?;
+    let mut failed = false;
+    // It may not have got as far as its first change of state. One that is ready still is: it was never touched.
+    for from in [moving, InstanceState::Requested] {
+        failed = failed
+            || db::instance::move_state(
+                tx,
+                task.instance_id,
+                from,
+                InstanceState::Failed,
+                Some(error),
+            )
+            .await?;
     }
     if failed {
         event(tx, task, "state.failed", message).await?;
+    } else {
+        db::instance::set_error(tx, task.instance_id, error).await?;
+        event(tx, task, "task.failed", message).await?;
     }
     Ok(())
 }

@@ -22,6 +22,8 @@ use uuid::Uuid;
 pub const PROVISION_ATTEMPTS: i32 = 4;
 /// Attempts of an upgrade.
 pub const UPGRADE_ATTEMPTS: i32 = 3;
+/// Attempts of a rollback.
+pub const ROLLBACK_ATTEMPTS: i32 = 3;
 /// Attempts of a removal.
 pub const DEPROVISION_ATTEMPTS: i32 = 6;
 
@@ -44,7 +46,9 @@ impl Handler for Tasks {
             Some(TaskKind::Provision) => {
                 install::run(self, attempt, InstanceState::Provisioning).await
             }
-            Some(TaskKind::Upgrade) => install::run(self, attempt, InstanceState::Upgrading).await,
+            Some(TaskKind::Upgrade | TaskKind::Rollback) => {
+                install::run(self, attempt, InstanceState::Upgrading).await
+            }
             Some(TaskKind::Deprovision) => deprovision::run(self, attempt).await,
             None => return Ending::GiveBack,
         };
@@ -68,7 +72,7 @@ impl Handler for Tasks {
             Some(TaskKind::Provision) => {
                 install::conclude(tx, task, ending, last, InstanceState::Provisioning).await
             }
-            Some(TaskKind::Upgrade) => {
+            Some(TaskKind::Upgrade | TaskKind::Rollback) => {
                 install::conclude(tx, task, ending, last, InstanceState::Upgrading).await
             }
             Some(TaskKind::Deprovision) => deprovision::conclude(tx, task, ending, last).await,

@@ -59,6 +59,58 @@ const TABLE: &[(&str, &str, [u16; 5])] = &[
         "/api/v1/instances/{id}",
         [401, 404, 403, 202, 202],
     ),
+    (
+        "post",
+        "/api/v1/instances/{id}/rollback",
+        [401, 404, 403, 409, 409],
+    ),
+    (
+        "post",
+        "/api/v1/instances/{id}/extend",
+        [401, 404, 403, 202, 202],
+    ),
+    (
+        "post",
+        "/api/v1/instances/{id}/pause",
+        [401, 404, 403, 200, 200],
+    ),
+    (
+        "delete",
+        "/api/v1/instances/{id}/pause",
+        [401, 404, 403, 409, 409],
+    ),
+    (
+        "post",
+        "/api/v1/instances/{id}/drift",
+        [401, 404, 403, 409, 409],
+    ),
+    ("get", "/api/v1/drift", [401, 200, 200, 200, 200]),
+    (
+        "post",
+        "/api/v1/drift/breaker/release",
+        [401, 403, 403, 403, 409],
+    ),
+    (
+        "post",
+        "/api/v1/drift/orphans/{id}/ignore",
+        [401, 403, 403, 403, 404],
+    ),
+    ("get", "/api/v1/rollouts", [401, 200, 200, 200, 200]),
+    ("get", "/api/v1/rollouts/{type}", [401, 200, 200, 200, 200]),
+    (
+        "post",
+        "/api/v1/rollouts/{type}/halt",
+        [401, 403, 403, 403, 200],
+    ),
+    (
+        "post",
+        "/api/v1/rollouts/{type}/resume",
+        [401, 403, 403, 403, 200],
+    ),
+    ("post", "/api/v1/rollouts/halt", [401, 403, 403, 403, 200]),
+    ("post", "/api/v1/rollouts/resume", [401, 403, 403, 403, 200]),
+    ("post", "/api/v1/pauses", [401, 403, 403, 403, 204]),
+    ("delete", "/api/v1/pauses", [401, 403, 403, 403, 204]),
 ];
 
 #[tokio::test]
@@ -106,6 +158,15 @@ async fn every_path_has_a_line_for_every_kind_of_actor() {
                 ("post", "/api/v1/teams") => json!({"slug": format!("s{number}"), "title": "T"}),
                 ("post", "/api/v1/instances") => {
                     json!({"team": "demo", "type": "cache", "name": format!("y-{who}")})
+                }
+                (_, path) if path.ends_with("/pauses") => json!({"all": true, "reason": "a test"}),
+                (_, path) if path.ends_with("{id}/drift") => json!({"choice": "keep"}),
+                ("post", path)
+                    if ["rollback", "pause", "release", "ignore", "halt", "resume"]
+                        .iter()
+                        .any(|word| path.ends_with(word)) =>
+                {
+                    json!({"reason": "a test"})
                 }
                 _ => json!({}),
             };

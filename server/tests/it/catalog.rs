@@ -179,6 +179,7 @@ async fn a_bad_edit_keeps_the_last_good_catalog_and_is_shown() {
         dir.path().into(),
         Changes::start(db.pool.clone()),
         Default::default(),
+        None,
         stop.clone(),
     ));
     let until = |what: &'static str, good: bool| {

@@ -4,6 +4,7 @@ use crate::support::TestApp;
 use serde_json::json;
 use std::time::Duration;
 use svcforge::db::queue::{self, Claimed, NewTask, Outcome, Priority, Return};
+use svcforge_app::domain::Act;
 use uuid::Uuid;
 
 struct Lane {
@@ -48,6 +49,8 @@ impl Lane {
             payload: json!({"after": after}),
             reason: "test",
             requested_by: "test",
+            act: Act::PersonChange,
+            rollout_type: None,
         };
         let done = queue::enqueue(&mut tx, new).await.unwrap();
         tx.commit().await.unwrap();
@@ -56,9 +59,17 @@ impl Lane {
 
     async fn claim(&self) -> Vec<Claimed> {
         let kinds = ["provision", "upgrade", "deprovision"].map(String::from);
-        queue::claim(&self.app.db.pool, self.me, &kinds, 10, LEASE, LEASE * 10)
-            .await
-            .unwrap()
+        queue::claim(
+            &self.app.db.pool,
+            self.me,
+            &kinds,
+            10,
+            Priority::Upgrade,
+            LEASE,
+            LEASE * 10,
+        )
+        .await
+        .unwrap()
     }
 
     async fn finish(&self, task: &Claimed, outcome: Outcome) -> bool {
@@ -419,7 +430,7 @@ async fn many_claimers_over_few_lanes_never_run_two_of_one() {
         async move {
             let me = svcforge::ids::new_id();
             for _ in 0..25 {
-                for task in queue::claim(&pool, me, &kinds, 3, LEASE, LEASE * 10)
+                for task in queue::claim(&pool, me, &kinds, 3, Priority::Upgrade, LEASE, LEASE * 10)
                     .await
                     .unwrap()
                 {
@@ -447,6 +458,8 @@ async fn many_claimers_over_few_lanes_never_run_two_of_one() {
                         payload: json!({}),
                         reason: "t",
                         requested_by: "t",
+                        act: Act::PersonChange,
+                        rollout_type: None,
                     };
                     queue::enqueue(&mut tx, new).await.unwrap();
                     assert!(

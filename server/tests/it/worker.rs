@@ -190,6 +190,7 @@ async fn a_lost_worker_is_taken_over_by_another() {
         svcforge::ids::new_id(),
         &kinds,
         1,
+        svcforge::db::queue::Priority::Upgrade,
         app.timing.lease,
         app.timing.deadline,
     )

@@ -9,7 +9,7 @@ use crate::{
         AppState,
         extract::{Json as Body, Path, Query, Signed},
     },
-    ops::{self, Change, Ops, Precondition, RequestInstance},
+    ops::{self, Change, Ops, PauseAsk, Precondition, RequestInstance, RollbackAsk},
 };
 use axum::{
     Json,
@@ -19,7 +19,9 @@ use axum::{
 use data_encoding::BASE64URL_NOPAD;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::{Deserialize, Serialize};
-use svcforge_app::domain::{Connection, Event, Instance, InstancePage, Problem, Task, TeamId};
+use svcforge_app::domain::{
+    Connection, DriftVerdict, Event, Instance, InstancePage, Problem, Task, TeamId,
+};
 use svcforge_app::pages::InstanceQuery;
 use uuid::Uuid;
 
@@ -33,6 +35,8 @@ pub struct ListQuery {
     service_type: Option<String>,
     /// One of the states; all but deleted ones when left out.
     state: Option<String>,
+    /// `present`, `gone`, `changed`, `unknown` or `none`.
+    drift: Option<String>,
     /// Part of a name.
     q: Option<String>,
     /// From `next_cursor`.
@@ -82,6 +86,18 @@ pub async fn instance_page(
         service_type: query.service_type.clone(),
         state: in_state,
         q: query.q.clone(),
+        drift: query
+            .drift
+            .as_deref()
+            .map(|d| {
+                DriftVerdict::parse(d).ok_or_else(|| {
+                    Problem::field(
+                        "/drift",
+                        format!("{d:?} is none of present, gone, changed, unknown, none"),
+                    )
+                })
+            })
+            .transpose()?,
         id: None,
         before,
     };
@@ -104,6 +120,7 @@ pub async fn list(
         team: query.team,
         service_type: query.service_type,
         state: query.state,
+        drift: query.drift,
         q: query.q,
         cursor: query.cursor,
     };
@@ -113,6 +130,7 @@ pub async fn list(
         ("team", &query.team),
         ("type", &query.service_type),
         ("state", &query.state),
+        ("drift", &query.drift),
         ("q", &query.q),
     ] {
         if let Some(value) = value {
@@ -283,6 +301,60 @@ pub async fn upgrade(
     Ok((
         StatusCode::ACCEPTED,
         Json(ops::upgrade_instance(&state.ops, &actor, id).await?),
+    ))
+}
+
+/// Moves it back to what it ran before; then it is held there.
+#[utoipa::path(post, path = "/instances/{id}/rollback", tag = "instances", params(("id" = Uuid, Path)), request_body = RollbackAsk, responses((status = 202, body = Task), (status = 409), (status = 422)))]
+pub async fn rollback(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Path(id): Path<Uuid>,
+    Body(ask): Body<RollbackAsk>,
+) -> Result<(StatusCode, Json<Task>), Error> {
+    Ok((
+        StatusCode::ACCEPTED,
+        Json(ops::rollback(&state.ops, &actor, id, ask).await?),
+    ))
+}
+
+/// Gives it its entry's default time again, from now, or as much as it may have.
+#[utoipa::path(post, path = "/instances/{id}/extend", tag = "instances", params(("id" = Uuid, Path)), responses((status = 202, body = Instance), (status = 409)))]
+pub async fn extend(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Path(id): Path<Uuid>,
+) -> Result<Response, Error> {
+    Ok(with_etag(
+        StatusCode::ACCEPTED,
+        &ops::extend_instance(&state.ops, &actor, id).await?,
+    ))
+}
+
+/// Pauses it: svcforge does nothing there by itself.
+#[utoipa::path(post, path = "/instances/{id}/pause", tag = "instances", params(("id" = Uuid, Path)), request_body = PauseAsk, responses((status = 200, body = Instance), (status = 422)))]
+pub async fn pause(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Path(id): Path<Uuid>,
+    Body(ask): Body<PauseAsk>,
+) -> Result<Response, Error> {
+    Ok(with_etag(
+        StatusCode::OK,
+        &ops::pause_instance(&state.ops, &actor, id, Some(ask)).await?,
+    ))
+}
+
+/// Ends its pause.
+#[utoipa::path(delete, path = "/instances/{id}/pause", tag = "instances", params(("id" = Uuid, Path)), responses((status = 200, body = Instance), (status = 409)))]
+pub async fn unpause(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Path(id): Path<Uuid>,
+) -> Result<Response, Error> {
+    Ok(with_etag(
+        StatusCode::OK,
+        &ops::pause_instance(&state.ops, &actor, id, None).await?,
     ))
 }
 

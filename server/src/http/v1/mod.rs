@@ -1,7 +1,9 @@
 //! `/api/v1`: one family a file; OpenAPI comes from the routes.
 
 mod catalog;
+mod drift;
 mod instances;
+mod rollouts;
 mod tasks;
 mod teams;
 
@@ -56,6 +58,20 @@ pub fn router() -> (Router<AppState>, Document) {
         ))
         .routes(routes!(instances::retry))
         .routes(routes!(instances::upgrade))
+        .routes(routes!(instances::rollback))
+        .routes(routes!(instances::extend))
+        .routes(routes!(instances::pause, instances::unpause))
+        .routes(routes!(drift::choose))
+        .routes(routes!(drift::show))
+        .routes(routes!(drift::release))
+        .routes(routes!(drift::ignore))
+        .routes(routes!(rollouts::list))
+        .routes(routes!(rollouts::show))
+        .routes(routes!(rollouts::halt))
+        .routes(routes!(rollouts::resume))
+        .routes(routes!(rollouts::halt_all))
+        .routes(routes!(rollouts::resume_all))
+        .routes(routes!(rollouts::pause, rollouts::unpause))
         .routes(routes!(instances::connection))
         .routes(routes!(instances::events))
         .routes(routes!(instances::tasks))

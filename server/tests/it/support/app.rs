@@ -11,6 +11,7 @@ use svcforge::{
     ops::Ops,
     provision::{Provisioner, scripted::Scripted},
     queue::{self, Timing, Wake, Worker},
+    rollout,
     tasks::{Tasks, answer_reveals},
 };
 use svcforge_app::domain::Role;
@@ -40,6 +41,7 @@ pub fn fast() -> Timing {
 impl TestApp {
     /// With the shipped catalog and no worker yet.
     pub async fn new() -> Self {
+        svcforge::tls::install();
         let db = TestDb::new().await;
         let entries = catalog::load(&shipped()).expect("the shipped catalog is valid");
         catalog::publish(&db.pool, &entries).await.unwrap();
@@ -49,6 +51,7 @@ impl TestApp {
             pool: db.pool.clone(),
             changes,
             apps_namespace: "polychrome-apps".into(),
+            own_team: "platform".into(),
         };
         let (tokens, team) = people(&db).await;
         let (wake, stop) = (Wake::default(), CancellationToken::new());
@@ -103,6 +106,7 @@ impl TestApp {
         ));
         let worker = Worker {
             pool: self.db.pool.clone(),
+            heart: self.db.pool.clone(),
             handler: tasks,
             timing: self.timing,
             slots: 4,
@@ -111,6 +115,13 @@ impl TestApp {
             wake: self.wake.clone(),
         };
         tokio::spawn(worker.run(stop.clone()));
+        tokio::spawn(rollout::admit_forever(
+            self.db.pool.clone(),
+            self.ops.changes.clone(),
+            self.wake.changed.subscribe(),
+            self.timing.sweep,
+            stop.clone(),
+        ));
         stop
     }
 

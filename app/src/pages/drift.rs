@@ -1,0 +1,108 @@
+//! Drift: what is not as it was installed, releases nobody knows, and the brake on repairs.
+
+use super::FormFlash;
+use crate::{
+    api,
+    domain::{DriftItem, DriftView, Orphan},
+    live::Live,
+    ui::{Moment, ReasonForm, Title, Trouble},
+};
+use leptos::prelude::*;
+
+/// Everything that is not as it should be, live.
+#[component]
+pub fn DriftPage() -> impl IntoView {
+    let view = Resource::new(|| (), |()| api::drift());
+    let flash = SharedValue::new(|| use_context::<FormFlash>().unwrap_or_default()).into_inner();
+    expect_context::<Live>().on_change(
+        |what| what.starts_with("drift:") || what.starts_with("instance:"),
+        move || view.refetch(),
+    );
+    view! {
+        <Title text="Drift"/>
+        <header class="page-head"><h1>"Drift"</h1></header>
+        {flash.problem.map(|p| view! { <div class="banner bad" role="alert">{p.sentence()}</div> })}
+        <Transition fallback=|| ()>
+            {move || Suspend::new(async move {
+                match view.await {
+                    Err(problem) => view! { <Trouble problem/> }.into_any(),
+                    Ok((found, may)) => view! { <Found found may/> }.into_any(),
+                }
+            })}
+        </Transition>
+    }
+}
+
+#[component]
+fn Found(found: DriftView, may: bool) -> impl IntoView {
+    let f = found;
+    let nothing =
+        f.gone.is_empty() && f.changed.is_empty() && f.unknown.is_empty() && f.orphans.is_empty();
+    let brake = f.breaker.reason.map(|reason| {
+        let open = f.breaker.open;
+        let form = (open && may).then(|| view! { <ReasonForm action="/drift/breaker/release" label="Let them go"/> });
+        let said = match f.breaker.released_by {
+            Some(by) => format!("Released by {by}: {reason}"),
+            None => format!("The brake on repairs is on: {reason}"),
+        };
+        view! { <section class="card"><p class=if open { "banner bad" } else { "banner warn" }>{said}</p>{form}</section> }
+    });
+    let swept = match (f.sweep_error, f.swept_at) {
+        (Some(error), at) => view! { <p class="banner warn">"The cluster could not be read: "{error}{at.map(|at| view! { ". Last read "<Moment at/> })}</p> }.into_any(),
+        (None, Some(at)) => view! { <p class="sub">"The cluster was read "<Moment at/></p> }.into_any(),
+        (None, None) => view! { <p class="sub">"The cluster has not been read yet."</p> }.into_any(),
+    };
+    view! {
+        {swept}
+        {brake}
+        {nothing.then(|| view! { <section class="empty"><h2>"No drift"</h2><p>"Every release that was found is as it was installed."</p></section> })}
+        <Items title="Gone" items=f.gone/>
+        <Items title="Changed from outside" items=f.changed/>
+        <Items title="Unknown" items=f.unknown/>
+        <Orphans title="Orphans: releases that no service knows" items=f.orphans may/>
+        <Orphans title="Of another installation" items=f.foreign may=false/>
+        <Orphans title="Not managed by svcforge" items=f.unmanaged may=false/>
+    }
+    .into_any()
+}
+
+#[component]
+fn Items(title: &'static str, items: Vec<DriftItem>) -> impl IntoView {
+    (!items.is_empty()).then(|| view! {
+        <section class="card"><h2>{title}</h2>
+            <table class="list">
+                <thead><tr><th scope="col">"Service"</th><th scope="col">"What was seen"</th><th scope="col">"Since"</th></tr></thead>
+                <tbody>{items.into_iter().map(|i| view! {
+                    <tr>
+                        <td class="main"><a href=format!("/services/{}", i.instance)>{i.name}</a><span class="sub">{format!("{} · {}/{}", i.team, i.namespace, i.release)}</span></td>
+                        <td data-label="What was seen">{i.detail}</td>
+                        <td data-label="Since"><Moment at=i.since/></td>
+                    </tr>
+                }).collect_view()}</tbody>
+            </table>
+        </section>
+    }.into_any())
+}
+
+#[component]
+fn Orphans(title: &'static str, items: Vec<Orphan>, may: bool) -> impl IntoView {
+    (!items.is_empty()).then(|| view! {
+        <section class="card"><h2>{title}</h2>
+            <table class="list">
+                <thead><tr><th scope="col">"Release"</th><th scope="col">"First seen"</th><th scope="col">"Last seen"</th><th scope="col">"Decision"</th></tr></thead>
+                <tbody>{items.into_iter().map(|o| {
+                    let form = (may && o.status == "open").then(|| view! { <ReasonForm action=format!("/drift/orphans/{}/ignore", o.id) label="Ignore"/> });
+                    let said = o.status_by.map(|by| format!("{} by {by}", o.status));
+                    view! {
+                        <tr>
+                            <td class="main"><code>{o.release}</code><span class="sub">{format!("{} {}", o.namespace, o.owner)}</span></td>
+                            <td data-label="First seen"><Moment at=o.first_seen_at/></td>
+                            <td data-label="Last seen"><Moment at=o.last_seen_at/></td>
+                            <td data-label="Decision">{said}{form}</td>
+                        </tr>
+                    }
+                }).collect_view()}</tbody>
+            </table>
+        </section>
+    }.into_any())
+}

@@ -1,0 +1,582 @@
+//! Drift's rows: what is not as it was installed, repairs and their brake, orphans.
+
+use super::Timestamptz;
+use jiff::Timestamp;
+use sqlx::{PgConnection, PgExecutor, PgPool};
+use svcforge_app::domain::{Brake, DriftItem, EntryKind, InstanceId, Orphan};
+use uuid::Uuid;
+
+/// An instance, as little of it as a comparison needs: there may be 100,000.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// Its id.
+    pub id: Uuid,
+    /// Whether it is `ready`: others are only known.
+    pub ready: bool,
+    /// Release or definition.
+    pub kind: EntryKind,
+    /// Its release.
+    pub release: String,
+    /// Where that is.
+    pub namespace: String,
+    /// The highest revision an attempt of ours recorded.
+    pub revision: Option<i32>,
+    /// What was kept of it, when it is not present.
+    pub verdict: Option<String>,
+}
+
+/// Every instance that is not deleted.
+///
+/// # Errors
+/// From Postgres.
+pub async fn list_known(pool: &PgPool) -> sqlx::Result<Vec<Known>> {
+    sqlx::query!(
+        r#"select i.id as "id!", i.state = 'ready' as "ready!", i.kind = 'helm' as "helm!", i.release_name as "release_name!",
+                  i.release_namespace as "release_namespace!", i.release_revision,
+                  d.verdict as "verdict?"
+           from instance i left join instance_drift d on d.instance_id = i.id where i.state <> 'deleted'"#
+    )
+    .fetch_all(pool)
+    .await
+    .map(|rows| {
+        rows.into_iter()
+            .map(|r| Known {
+                id: r.id,
+                ready: r.ready,
+                kind: if r.helm { EntryKind::Helm } else { EntryKind::ServiceDefinition },
+                release: r.release_name,
+                namespace: r.release_namespace,
+                revision: r.release_revision,
+                verdict: r.verdict,
+            })
+            .collect()
+    })
+}
+
+/// Namespaces in which releases are expected.
+///
+/// # Errors
+/// From Postgres.
+pub async fn list_namespaces(pool: &PgPool) -> sqlx::Result<Vec<String>> {
+    sqlx::query_scalar!("select distinct namespace from team order by 1")
+        .fetch_all(pool)
+        .await
+}
+
+/// What a repair needs to know.
+#[derive(Clone, Debug)]
+pub struct Detail {
+    /// Its id.
+    pub id: Uuid,
+    /// Its team.
+    pub team_id: Uuid,
+    /// Slug of that.
+    pub team: String,
+    /// Its name.
+    pub name: String,
+    /// Its release.
+    pub release: String,
+    /// Where that is.
+    pub namespace: String,
+    /// Why it is paused, if it is.
+    pub paused: Option<String>,
+    /// Whether a provision, deprovision or rollback waits or runs for it, or an upgrade runs.
+    pub busy: bool,
+    /// Repairs within a day.
+    pub repairs: i64,
+    /// Whether it is held because of a change already.
+    pub held: bool,
+}
+
+/// Of these instances, by name: only ready ones.
+///
+/// # Errors
+/// From Postgres.
+pub async fn details(db: impl PgExecutor<'_>, ids: &[Uuid]) -> sqlx::Result<Vec<Detail>> {
+    sqlx::query_as!(
+        Detail,
+        r#"select i.id, i.team_id, t.slug as team, i.name, i.release_name as release, i.release_namespace as namespace,
+                  paused(i.id, i.team_id, i.service_type) as paused,
+                  exists (select from task k where k.instance_id = i.id
+                            and (k.kind in ('provision', 'deprovision', 'rollback') or k.kind = 'upgrade' and k.state = 'running')) as "busy!",
+                  (select count(*) from drift_repair d where d.instance_id = i.id and d.at > now() - interval '1 day') as "repairs!",
+                  i.hold_kind is not distinct from 'changed' as "held!"
+           from instance i join team t on t.id = i.team_id
+           where i.id = any($1) and i.state = 'ready' order by i.release_name, i.release_namespace"#,
+        ids
+    )
+    .fetch_all(db)
+    .await
+}
+
+/// A verdict to keep.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// Whose.
+    pub id: Uuid,
+    /// `gone`, `changed` or `unknown`.
+    pub verdict: &'static str,
+    /// In words.
+    pub detail: String,
+    /// What was seen.
+    pub revision: Option<i32>,
+}
+
+/// Keeps these verdicts and forgets those of `present` and of instances that are not ready. Only what differs is written.
+///
+/// # Errors
+/// From Postgres.
+pub async fn keep_verdicts(
+    db: &mut PgConnection,
+    verdicts: &[Verdict],
+    present: &[Uuid],
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "insert into instance_drift (instance_id, verdict, detail, revision)
+         select * from unnest($1::uuid[], $2::text[], $3::text[], $4::int[])
+         on conflict (instance_id) do update set verdict = excluded.verdict, detail = excluded.detail, revision = excluded.revision,
+            since = case when instance_drift.verdict = excluded.verdict then instance_drift.since else now() end
+         where (instance_drift.verdict, instance_drift.detail, instance_drift.revision)
+               is distinct from (excluded.verdict, excluded.detail, excluded.revision)",
+        &verdicts.iter().map(|v| v.id).collect::<Vec<_>>(),
+        &verdicts.iter().map(|v| v.verdict.to_owned()).collect::<Vec<_>>(),
+        &verdicts.iter().map(|v| v.detail.clone()).collect::<Vec<_>>(),
+        &verdicts.iter().map(|v| v.revision).collect::<Vec<_>>() as _
+    )
+    .execute(&mut *db)
+    .await?;
+    sqlx::query!(
+        "delete from instance_drift d using instance i
+         where i.id = d.instance_id and (d.instance_id = any($1) or i.state <> 'ready')",
+        present
+    )
+    .execute(&mut *db)
+    .await?;
+    sqlx::query!(
+        "update instance set hold_kind = null, hold_reason = null, hold_since = null where id = any($1) and hold_kind = 'changed'",
+        present
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Holds instances whose release somebody changed. Returns those that were not held before.
+///
+/// # Errors
+/// From Postgres.
+pub async fn hold_changed(
+    db: &mut PgConnection,
+    changed: &[(Uuid, String)],
+) -> sqlx::Result<Vec<Uuid>> {
+    let ids: Vec<Uuid> = changed.iter().map(|c| c.0).collect();
+    let why: Vec<String> = changed.iter().map(|c| c.1.clone()).collect();
+    sqlx::query_scalar!(
+        "update instance set hold_kind = 'changed', hold_reason = n.why, hold_since = now(), hold_target = null
+         from unnest($1::uuid[], $2::text[]) as n (id, why)
+         where instance.id = n.id and state = 'ready' and hold_kind is distinct from 'changed' returning instance.id",
+        &ids,
+        &why
+    )
+    .fetch_all(db)
+    .await
+}
+
+/// When the cluster was read, and what went wrong if it could not be.
+///
+/// # Errors
+/// From Postgres.
+pub async fn set_sweep(db: &mut PgConnection, error: Option<&str>) -> sqlx::Result<()> {
+    sqlx::query!(
+        "insert into drift_sweep (at, error) values (case when $1::text is null then now() end, $1)
+         on conflict (only_row) do update set error = excluded.error, at = coalesce(excluded.at, drift_sweep.at)",
+        error
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// What the brake counts.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    /// Ready instances.
+    pub ready: i64,
+    /// Repairs in the last hour that no release covered.
+    pub used: i64,
+    /// Instances that an admin's release covers.
+    pub released: Vec<Uuid>,
+    /// Whether the brake is on and nobody has released it.
+    pub asked: Vec<Uuid>,
+}
+
+/// Reads that. Locks the brake, so that tick and watch cannot both spend the same rest.
+///
+/// # Errors
+/// From Postgres.
+pub async fn budget(db: &mut PgConnection) -> sqlx::Result<Budget> {
+    let brake = sqlx::query!(
+        "select asked, released_at is not null as released from drift_brake for update"
+    )
+    .fetch_optional(&mut *db)
+    .await?;
+    let counts = sqlx::query!(
+        r#"select (select count(*) from instance where state = 'ready') as "ready!",
+                  (select count(*) from drift_repair where at > now() - interval '1 hour' and not released) as "used!""#
+    )
+    .fetch_one(db)
+    .await?;
+    let (asked, released) = match brake {
+        Some(b) if b.released == Some(true) => (vec![], b.asked),
+        Some(b) => (b.asked, vec![]),
+        None => (vec![], vec![]),
+    };
+    Ok(Budget {
+        ready: counts.ready,
+        used: counts.used,
+        released,
+        asked,
+    })
+}
+
+/// Puts the brake on for that list; an admin is asked. Keeps the first moment and a release that covers all of it.
+///
+/// # Errors
+/// From Postgres.
+pub async fn set_brake(db: &mut PgConnection, asked: &[Uuid], reason: &str) -> sqlx::Result<()> {
+    sqlx::query!(
+        "insert into drift_brake (since, reason, asked) values (now(), $2, $1)
+         on conflict (only_row) do update set reason = excluded.reason, asked = excluded.asked,
+            since = case when drift_brake.released_at is null then drift_brake.since else now() end,
+            released_by = null, released_at = null, release_reason = null
+         where drift_brake.released_at is null and drift_brake.asked is distinct from excluded.asked or drift_brake.released_at is not null",
+        asked,
+        reason
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Takes the brake off: nothing is left that it keeps back.
+///
+/// # Errors
+/// From Postgres.
+pub async fn clear_brake(db: &mut PgConnection) -> sqlx::Result<()> {
+    sqlx::query!("delete from drift_brake").execute(db).await?;
+    Ok(())
+}
+
+/// An admin lets the list go that was shown. False when nothing is asked.
+///
+/// # Errors
+/// From Postgres.
+pub async fn release_brake(db: &mut PgConnection, by: &str, reason: &str) -> sqlx::Result<bool> {
+    let released = sqlx::query!(
+        "update drift_brake set released_by = $1, released_at = now(), release_reason = $2 where released_at is null",
+        by,
+        reason
+    )
+    .execute(db)
+    .await?;
+    Ok(released.rows_affected() == 1)
+}
+
+/// The brake as it is shown.
+///
+/// # Errors
+/// From Postgres.
+pub async fn find_brake(db: impl PgExecutor<'_>) -> sqlx::Result<Brake> {
+    let row = sqlx::query!("select since, reason, released_by from drift_brake")
+        .fetch_optional(db)
+        .await?;
+    Ok(row.map_or_else(Brake::default, |r| Brake {
+        open: r.released_by.is_none(),
+        reason: Some(r.reason),
+        since: Some(r.since.to_jiff()),
+        released_by: r.released_by,
+    }))
+}
+
+/// `ready` → `provisioning` by compare-and-set for those whose lane is free. The lanes must be locked. Returns those moved.
+///
+/// # Errors
+/// From Postgres.
+pub async fn begin_repairs(db: &mut PgConnection, ids: &[Uuid]) -> sqlx::Result<Vec<Uuid>> {
+    sqlx::query_scalar!(
+        "update instance set state = 'provisioning'
+         where id = any($1) and state = 'ready'
+           and not exists (select from task k where k.instance_id = instance.id
+                             and (k.kind in ('provision', 'deprovision', 'rollback') or k.kind = 'upgrade' and k.state = 'running'))
+         returning id",
+        ids
+    )
+    .fetch_all(db)
+    .await
+}
+
+/// Remembers repairs.
+///
+/// # Errors
+/// From Postgres.
+pub async fn count_repairs(
+    db: &mut PgConnection,
+    ids: &[Uuid],
+    released: &[Uuid],
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "insert into drift_repair (instance_id, released) select id, id = any($2) from unnest($1::uuid[]) as n (id)",
+        ids,
+        released
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// A person takes over: earlier repairs do not count any more, and the hold ends.
+///
+/// # Errors
+/// From Postgres.
+pub async fn forget(db: &mut PgConnection, id: Uuid) -> sqlx::Result<()> {
+    sqlx::query!("delete from drift_repair where instance_id = $1", id)
+        .execute(&mut *db)
+        .await?;
+    sqlx::query!("delete from instance_drift where instance_id = $1", id)
+        .execute(&mut *db)
+        .await?;
+    sqlx::query!(
+        "update instance set hold_kind = null, hold_reason = null, hold_since = null, hold_target = null where id = $1 and hold_kind is not null",
+        id
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// What is kept of one instance.
+///
+/// # Errors
+/// From Postgres.
+pub async fn find_verdict(db: &mut PgConnection, id: Uuid) -> sqlx::Result<Option<String>> {
+    sqlx::query_scalar!(
+        "select verdict from instance_drift where instance_id = $1 and verdict in ('gone', 'changed')",
+        id
+    )
+    .fetch_optional(db)
+    .await
+}
+
+/// A person has seen the change and keeps it: it stays held.
+///
+/// # Errors
+/// From Postgres.
+pub async fn acknowledge(db: &mut PgConnection, id: Uuid, by: &str) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update instance set hold_kind = 'changed', hold_since = now(), hold_target = null,
+                hold_reason = 'changed from outside, and kept by ' || $2::text where id = $1",
+        id,
+        by
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Takes the revision that was seen for ours.
+///
+/// # Errors
+/// From Postgres.
+pub async fn accept(db: &mut PgConnection, id: Uuid) -> sqlx::Result<bool> {
+    let accepted = sqlx::query!(
+        "update instance set release_revision = d.revision from instance_drift d
+         where instance.id = $1 and d.instance_id = $1 and d.verdict = 'changed' and d.revision is not null",
+        id
+    )
+    .execute(db)
+    .await?;
+    Ok(accepted.rows_affected() == 1)
+}
+
+/// An unknown release that was seen.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SeenOrphan {
+    /// Its name.
+    pub release: String,
+    /// Where it is.
+    pub namespace: String,
+    /// `orphan`, `foreign` or `unmanaged`.
+    pub kind: &'static str,
+    /// Whose it is, in words.
+    pub owner: String,
+}
+
+/// Keeps what was seen; marks what was not seen any more as removed. Returns those that a person said to ignore.
+///
+/// # Errors
+/// From Postgres.
+pub async fn keep_orphans(
+    db: &mut PgConnection,
+    seen: &[SeenOrphan],
+    whole: bool,
+) -> sqlx::Result<Vec<(String, String)>> {
+    let ids: Vec<Uuid> = seen.iter().map(|_| crate::ids::new_id()).collect();
+    let release: Vec<String> = seen.iter().map(|o| o.release.clone()).collect();
+    let namespace: Vec<String> = seen.iter().map(|o| o.namespace.clone()).collect();
+    sqlx::query!(
+        "insert into orphan (id, kind, release, namespace, owner)
+         select * from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[])
+         on conflict (namespace, release) do update set kind = excluded.kind, owner = excluded.owner, last_seen_at = now(),
+            status = case when orphan.status in ('removed', 'adopted') then 'open' else orphan.status end,
+            status_by = case when orphan.status in ('removed', 'adopted') then null else orphan.status_by end
+         where orphan.last_seen_at < now() - interval '1 minute' or orphan.status in ('removed', 'adopted')
+            or (orphan.kind, orphan.owner) is distinct from (excluded.kind, excluded.owner)",
+        &ids,
+        &seen.iter().map(|o| o.kind.to_owned()).collect::<Vec<_>>(),
+        &release,
+        &namespace,
+        &seen.iter().map(|o| o.owner.clone()).collect::<Vec<_>>()
+    )
+    .execute(&mut *db)
+    .await?;
+    if whole {
+        sqlx::query!(
+            "update orphan set status = 'removed', status_at = now(), status_by = 'seen to be gone'
+             where status in ('open', 'ignored') and not exists (
+                select from unnest($1::text[], $2::text[]) as s (release, namespace)
+                where s.release = orphan.release and s.namespace = orphan.namespace)",
+            &release,
+            &namespace
+        )
+        .execute(&mut *db)
+        .await?;
+    }
+    let ignored = sqlx::query!("select release, namespace from orphan where status = 'ignored'")
+        .fetch_all(db)
+        .await?;
+    Ok(ignored
+        .into_iter()
+        .map(|r| (r.release, r.namespace))
+        .collect())
+}
+
+/// Orphans that are there, by name; with their kind.
+///
+/// # Errors
+/// From Postgres.
+pub async fn list_orphans(
+    db: impl PgExecutor<'_>,
+    limit: i64,
+) -> sqlx::Result<Vec<(String, Orphan)>> {
+    let rows = sqlx::query!(
+        "select id, kind, release, namespace, owner, first_seen_at, last_seen_at, status, status_by from orphan
+         where status in ('open', 'ignored') order by release, namespace limit $1",
+        limit
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|r| {
+            let orphan = Orphan {
+                id: r.id,
+                release: r.release,
+                namespace: r.namespace,
+                owner: r.owner,
+                first_seen_at: r.first_seen_at.to_jiff(),
+                last_seen_at: r.last_seen_at.to_jiff(),
+                status: r.status,
+                status_by: r.status_by,
+            };
+            (r.kind, orphan)
+        })
+        .collect())
+}
+
+/// One orphan: kind, release, namespace, status.
+///
+/// # Errors
+/// From Postgres.
+pub async fn find_orphan(
+    db: &mut PgConnection,
+    id: Uuid,
+) -> sqlx::Result<Option<(String, String, String, String)>> {
+    let row = sqlx::query!(
+        "select kind, release, namespace, status from orphan where id = $1 for update",
+        id
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(row.map(|r| (r.kind, r.release, r.namespace, r.status)))
+}
+
+/// What a person says of an orphan.
+///
+/// # Errors
+/// From Postgres.
+pub async fn set_orphan(
+    db: &mut PgConnection,
+    id: Uuid,
+    status: &str,
+    by: &str,
+    reason: &str,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update orphan set status = $2, status_by = $3, status_at = now(), status_reason = $4 where id = $1",
+        id,
+        status,
+        by,
+        reason
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Instances that are not as they were installed, with their verdict.
+///
+/// # Errors
+/// From Postgres.
+pub async fn list_items(
+    db: impl PgExecutor<'_>,
+    teams: Option<&[Uuid]>,
+    limit: i64,
+) -> sqlx::Result<Vec<(String, DriftItem)>> {
+    let rows = sqlx::query!(
+        "select d.verdict, d.detail, d.since, i.id, i.name, t.slug, i.release_name, i.release_namespace
+         from instance_drift d join instance i on i.id = d.instance_id join team t on t.id = i.team_id
+         where i.state = 'ready' and ($1::uuid[] is null or i.team_id = any($1)) order by d.since, i.name limit $2",
+        teams,
+        limit
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|r| {
+            let item = DriftItem {
+                instance: InstanceId(r.id),
+                name: r.name,
+                team: r.slug,
+                release: r.release_name,
+                namespace: r.release_namespace,
+                detail: r.detail,
+                since: r.since.to_jiff(),
+            };
+            (r.verdict, item)
+        })
+        .collect())
+}
+
+/// When the cluster was last read, and what went wrong since.
+///
+/// # Errors
+/// From Postgres.
+pub async fn find_sweep(
+    db: impl PgExecutor<'_>,
+) -> sqlx::Result<(Option<Timestamp>, Option<String>)> {
+    let row = sqlx::query!("select at, error from drift_sweep")
+        .fetch_optional(db)
+        .await?;
+    Ok(row.map_or((None, None), |r| (r.at.map(Timestamptz::to_jiff), r.error)))
+}
