@@ -130,7 +130,7 @@ test("two posts of one form make one service", async () => {
 const pages = async () => {
   const { body } = await up.api("/api/v1/instances");
   const id = body.items[0].id;
-  return { services: "/services", none: "/services?q=zzz", catalog: "/catalog", request: "/request/postgres", web: "/request/web", service: `/services/${id}`, delete: `/services/${id}/delete`, missing: "/nowhere" };
+  return { services: "/services", none: "/services?q=zzz", catalog: "/catalog", request: "/request/postgres", web: "/request/web", service: `/services/${id}`, delete: `/services/${id}/delete`, rollouts: "/rollouts", drift: "/drift", missing: "/nowhere" };
 };
 
 for (const [look, options] of Object.entries({
@@ -159,6 +159,56 @@ for (const [look, options] of Object.entries({
     await context.close();
   });
 }
+
+for (const js of [true, false]) {
+  test(`halt and resume with a reason: ${js ? "hydrated" : "without JavaScript"}`, async () => {
+    const { context, page } = await open({ javaScriptEnabled: js });
+    const complaints = [];
+    listen(page, complaints);
+    await page.goto(`${up.url}/rollouts`);
+    if (js) await hydrated(page);
+    const card = page.locator("section", { has: page.locator("#rollout-cache") });
+    const why = `chart under suspicion ${js}`;
+    await card.getByLabel("Why: Halt").fill("  ");
+    await card.getByRole("button", { name: "Halt" }).click();
+    await page.getByText(/reason is required/).waitFor();
+    await page.locator("section", { has: page.locator("#rollout-cache") }).getByLabel("Why: Halt").fill(why);
+    await page.locator("section", { has: page.locator("#rollout-cache") }).getByRole("button", { name: "Halt" }).click();
+    await page.waitForURL(/\/rollouts$/);
+    await page.getByText(`Halted by admin: ${why}`).waitFor();
+    assert.equal((await up.api("/api/v1/rollouts/cache")).body.state, "halted");
+    await page.screenshot({ path: `${shots}/rollouts-halted-${js ? "wide" : "nojs"}.png`, fullPage: true });
+    if (js) {
+      // What somebody else does shows without a reload; everything's halt shows on every page.
+      await hydrated(page);
+      await up.api("/api/v1/rollouts/halt", { method: "POST", body: JSON.stringify({ reason: "storm" }) });
+      await page.getByText("Everything is halted by admin: storm").waitFor();
+      await page.goto(`${up.url}/services`);
+      await page.getByText("All rollouts are halted by admin: storm").waitFor();
+      await up.api("/api/v1/rollouts/resume", { method: "POST", body: JSON.stringify({ reason: "over" }) });
+      await page.goto(`${up.url}/rollouts`);
+    }
+    await page.locator("section", { has: page.locator("#rollout-cache") }).getByLabel("Why: Resume").fill("mended");
+    await page.locator("section", { has: page.locator("#rollout-cache") }).getByRole("button", { name: "Resume" }).click();
+    await page.getByText("Resumed by admin: mended").waitFor();
+    assert.equal((await up.api("/api/v1/rollouts/cache")).body.state, "active");
+    assert.deepEqual(complaints.filter((c) => !/status of 422/.test(c)), []);
+    await context.close();
+  });
+}
+
+test("a release that somebody uninstalls comes back, and the page says so without a reload", async () => {
+  const { context, page } = await open();
+  const { body: made } = await up.api("/api/v1/instances", { method: "POST", body: JSON.stringify({ team: "demo", type: "cache", name: "uninstalled" }) });
+  await eventually(async () => assert.equal((await up.api(`/api/v1/instances/${made.id}`)).body.state, "ready"), 60_000);
+  await page.goto(`${up.url}/services/${made.id}`);
+  await hydrated(page);
+  await page.getByText("at any time").waitFor();
+  execFileSync(`${process.env.SVCFORGE_E2E_PLANE}/helm`, ["--kubeconfig", up.run.kubeconfig, "uninstall", made.release.name, "-n", made.release.namespace]);
+  await page.getByText(/Provisioned again, drift: release .* is gone/).waitFor({ timeout: 20_000 });
+  await eventually(async () => assert.match(await page.locator("h1").innerText(), /ready/), 60_000);
+  await context.close();
+});
 
 test("kill -9 in the middle of an install: the page says that it is old; the next up ends it; nothing was left running", async () => {
   const { context, page } = await open();

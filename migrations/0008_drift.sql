@@ -54,3 +54,7 @@ create table orphan (
     last_seen_at  timestamptz not null default now(),
     unique (namespace, release)
 );
+
+-- A release belongs to one living instance; one that a deleted row left behind may be adopted by another.
+alter table instance drop constraint instance_release_namespace_release_name_key;
+create unique index instance_release on instance (release_namespace, release_name) where state <> 'deleted';

@@ -1,8 +1,6 @@
 //! The only door to the server: one method per thing the UI may ask. An implementation already knows who asks.
 
-use crate::domain::{
-    CatalogEntry, CatalogView, DriftView, InstancePage, Me, Problem, RolloutsView, Team,
-};
+use crate::domain::{CatalogEntry, CatalogView, InstancePage, Me, Problem, Team};
 use crate::pages::{InstanceQuery, ServiceDetail, SiteInfo};
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -22,10 +20,8 @@ pub trait Portal: Send + Sync {
     async fn entry(&self, service_type: String) -> Result<CatalogEntry, Problem>;
     /// A page of instances.
     async fn instances(&self, query: InstanceQuery) -> Result<InstancePage, Problem>;
-    /// Every rollout, and whether they may manage them.
-    async fn rollouts(&self) -> Result<(RolloutsView, bool), Problem>;
-    /// What is not as it should be, and whether they may decide about it.
-    async fn drift(&self) -> Result<(DriftView, bool), Problem>;
+    /// A page that is drawn whole, as HTML.
+    async fn drawn(&self, name: String) -> Result<String, Problem>;
     /// Everything about one.
     async fn detail(&self, id: String) -> Result<ServiceDetail, Problem>;
 }

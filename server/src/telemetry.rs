@@ -191,3 +191,36 @@ pub fn last_tick() -> Option<i64> {
 pub fn gauges() -> Option<Gauges> {
     newest().gauges.clone()
 }
+
+#[cfg(test)]
+mod tests {
+    /// Every metric that an alert speaks of is one that is exported under that very name.
+    #[test]
+    fn alerts_name_metrics_that_exist() {
+        let rules = include_str!("../../deploy/alerts/svcforge.yaml");
+        let parsed: serde_json::Value = serde_saphyr::from_str(rules).expect("the rules are YAML");
+        let sources = [
+            include_str!("telemetry.rs"),
+            include_str!("http/metrics.rs"),
+            include_str!("queue/sweep.rs"),
+            include_str!("reconcile/tick.rs"),
+        ]
+        .join("");
+        let mut found = 0;
+        for rule in parsed["groups"][0]["rules"].as_array().expect("rules") {
+            let expr = rule["expr"].as_str().expect("an expression");
+            for name in expr
+                .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+                .filter(|w| w.starts_with("svcforge_"))
+            {
+                assert!(sources.contains(&format!("\"{name}\"")), "{name}");
+                found += 1;
+            }
+        }
+        assert!(found >= 4);
+        assert_eq!(
+            parsed["groups"][0]["rules"][0]["alert"],
+            "SvcforgeReconcilerStale"
+        );
+    }
+}

@@ -7,9 +7,7 @@
     reason = "the macro makes a struct of each function and its arguments"
 )]
 
-use crate::domain::{
-    CatalogEntry, CatalogView, DriftView, InstancePage, Problem, RolloutsView, Team,
-};
+use crate::domain::{CatalogEntry, CatalogView, InstancePage, Problem, Team};
 use crate::pages::{InstanceQuery, ServiceDetail, SiteInfo};
 use leptos::{
     prelude::*,
@@ -85,16 +83,10 @@ pub async fn instances(query: InstanceQuery) -> Result<InstancePage, Problem> {
     told(portal()?.instances(query).await)
 }
 
-/// Every rollout, and whether one may manage them.
-#[server(prefix = "/api/fn", endpoint = "rollouts", input = Json)]
-pub async fn rollouts() -> Result<(RolloutsView, bool), Problem> {
-    told(portal()?.rollouts().await)
-}
-
-/// What is not as it should be, and whether one may decide about it.
-#[server(prefix = "/api/fn", endpoint = "drift", input = Json)]
-pub async fn drift() -> Result<(DriftView, bool), Problem> {
-    told(portal()?.drift().await)
+/// A page that the server draws whole, as HTML.
+#[server(prefix = "/api/fn", endpoint = "drawn", input = Json)]
+pub async fn drawn(name: String) -> Result<String, Problem> {
+    told(portal()?.drawn(name).await)
 }
 
 /// Everything about one.

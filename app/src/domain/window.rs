@@ -85,8 +85,8 @@ impl Window {
         let minutes = (at.as_second() - now.as_second() + 59) / 60;
         let away = match minutes {
             m if m < 90 => format!("{m} min"),
-            m if m < 48 * 60 => format!("{} h", m / 60),
-            m => format!("{} d", m / (24 * 60)),
+            m if m < 48 * 60 => format!("{} h", (m + 30) / 60),
+            m => format!("{} d", (m + 12 * 60) / (24 * 60)),
         };
         Some((at, format!("{local} {zone} (in {away})")))
     }

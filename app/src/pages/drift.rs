@@ -1,40 +1,19 @@
-//! Drift: what is not as it was installed, releases nobody knows, and the brake on repairs.
+//! Drift: what is not as it was installed, releases nobody knows, and the brake on repairs. Drawn on the server.
 
-use super::FormFlash;
 use crate::{
-    api,
     domain::{DriftItem, DriftView, Orphan},
-    live::Live,
-    ui::{Moment, ReasonForm, Title, Trouble},
+    ui::{Moment, ReasonForm},
 };
 use leptos::prelude::*;
 
-/// Everything that is not as it should be, live.
+/// Everything that is not as it should be.
 #[component]
-pub fn DriftPage() -> impl IntoView {
-    let view = Resource::new(|| (), |()| api::drift());
-    let flash = SharedValue::new(|| use_context::<FormFlash>().unwrap_or_default()).into_inner();
-    expect_context::<Live>().on_change(
-        |what| what.starts_with("drift:") || what.starts_with("instance:"),
-        move || view.refetch(),
-    );
-    view! {
-        <Title text="Drift"/>
-        <header class="page-head"><h1>"Drift"</h1></header>
-        {flash.problem.map(|p| view! { <div class="banner bad" role="alert">{p.sentence()}</div> })}
-        <Transition fallback=|| ()>
-            {move || Suspend::new(async move {
-                match view.await {
-                    Err(problem) => view! { <Trouble problem/> }.into_any(),
-                    Ok((found, may)) => view! { <Found found may/> }.into_any(),
-                }
-            })}
-        </Transition>
-    }
-}
-
-#[component]
-fn Found(found: DriftView, may: bool) -> impl IntoView {
+pub fn Found(
+    /// What was found.
+    found: DriftView,
+    /// Whether one may decide about it.
+    may: bool,
+) -> impl IntoView {
     let f = found;
     let nothing =
         f.gone.is_empty() && f.changed.is_empty() && f.unknown.is_empty() && f.orphans.is_empty();

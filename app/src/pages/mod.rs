@@ -2,20 +2,24 @@
 
 mod catalog;
 mod delete;
-mod drift;
+mod drawn;
+#[cfg(feature = "ssr")]
+pub mod drift;
 mod model;
 mod not_found;
 mod request;
-mod rollouts;
+#[cfg(feature = "ssr")]
+pub mod rollouts;
 mod service;
 mod services;
 
 pub use catalog::CatalogPage;
 pub use delete::DeletePage;
-pub use drift::DriftPage;
+#[cfg(feature = "ssr")]
+pub use drawn::draw;
+pub use drawn::{DriftPage, RolloutsPage};
 pub use model::{FormFlash, InstanceQuery, ServiceDetail, SiteInfo};
 pub use not_found::NotFoundPage;
 pub use request::RequestPage;
-pub use rollouts::RolloutsPage;
 pub use service::ServicePage;
 pub use services::ServicesPage;

@@ -1,44 +1,19 @@
-//! Rollouts: what moves to which version, what is halted and why, who waits for what.
+//! Rollouts: what moves to which version, what is halted and why, who waits for what. Drawn on the server.
 
-use super::FormFlash;
 use crate::{
-    api,
     domain::{Rollout, RolloutsView, WaitingUpgrade},
-    live::Live,
-    ui::{Badge, Moment, ReasonForm, Title, Trouble},
+    ui::{Badge, Moment, ReasonForm},
 };
 use leptos::prelude::*;
 
-/// Every rollout, live.
+/// Every rollout.
 #[component]
-pub fn RolloutsPage() -> impl IntoView {
-    let view = Resource::new(|| (), |()| api::rollouts());
-    let flash = SharedValue::new(|| use_context::<FormFlash>().unwrap_or_default()).into_inner();
-    expect_context::<Live>().on_change(
-        |what| {
-            what.starts_with("rollout:")
-                || what.starts_with("instance:")
-                || what.starts_with("catalog:")
-        },
-        move || view.refetch(),
-    );
-    view! {
-        <Title text="Rollouts"/>
-        <header class="page-head"><h1>"Rollouts"</h1></header>
-        {flash.problem.map(|p| view! { <div class="banner bad" role="alert">{p.sentence()}</div> })}
-        <Transition fallback=|| ()>
-            {move || Suspend::new(async move {
-                match view.await {
-                    Err(problem) => view! { <Trouble problem/> }.into_any(),
-                    Ok((found, may)) => view! { <Rollouts found may/> }.into_any(),
-                }
-            })}
-        </Transition>
-    }
-}
-
-#[component]
-fn Rollouts(found: RolloutsView, may: bool) -> impl IntoView {
+pub fn Rollouts(
+    /// What there is.
+    found: RolloutsView,
+    /// Whether one may manage them.
+    may: bool,
+) -> impl IntoView {
     let all = may.then(|| match found.halted.is_some() {
         true => {
             view! { <ReasonForm action="/rollouts/resume" label="Resume everything"/> }.into_any()

@@ -147,8 +147,10 @@ fn Standing(instance: Instance, may_change: bool) -> impl IntoView {
         .paused
         .clone()
         .map(|p| view! { <p class="banner warn">{p}</p> });
-    let why = i.upgrade.why.map(|why| view! {
-        <p class="sentence">{format!("{}: {why} ", i.target_version.unwrap_or_default())}{i.upgrade.next_at.map(|at| view! { <Moment at/> })}</p>
+    let why = i.upgrade.why.map(|why| {
+        view! {
+            <p class="sentence">{format!("{}: {why}", i.target_version.unwrap_or_default())}</p>
+        }
     });
     view! { {drift}{held}{paused}{why} }.into_any()
 }
@@ -309,8 +311,8 @@ fn Facts(instance: Instance, may_change: bool) -> impl IntoView {
                 {i.parameters.into_iter().filter(|(_, v)| !as_text(v).is_empty()).map(|(name, value)| view! { <dt>{name}</dt><dd><code>{as_text(&value)}</code></dd> }).collect_view()}
                 <dt>"Release"</dt><dd><code>{i.release.name}</code></dd>
                 <dt>"Namespace"</dt><dd><code>{i.release.namespace}</code></dd>
-                <dt>"Machine upgrades"</dt><dd>{if window.is_empty() { "at any time".to_owned() } else { window.clone() }}{opens}</dd>
-                {i.pin.map(|p| view! { <dt>"Pinned"</dt><dd>{format!("{} by {} until ", p.reason, p.by)}<Moment at=p.until/></dd> })}
+                <dt>"Machine upgrades"</dt><dd><span>{if window.is_empty() { "at any time".to_owned() } else { window.clone() }}{opens}</span></dd>
+                {i.pin.map(|p| view! { <dt>"Pinned"</dt><dd><span>{format!("{} by {} until ", p.reason, p.by)}<Moment at=p.until/></span></dd> })}
                 <dt>"Expires"</dt><dd>{match i.expires_at { Some(at) => view! { <Moment at/> }.into_any(), None => view! { <span>"never"</span> }.into_any() }}</dd>
             </dl>
             {forms}

@@ -51,6 +51,7 @@ pub async fn run(args: AdoptArgs) -> anyhow::Result<()> {
         &work.release_name,
         &installation,
         &args.instance.to_string(),
+        false,
     )
     .await?;
     let actor = Actor {

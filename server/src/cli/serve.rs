@@ -166,7 +166,7 @@ pub async fn kubernetes(
     cluster::write_for_helm(named, &kubeconfig)?;
     let helm = Helm {
         bin: config::find_binary(&worker.helm_bin, "SVCFORGE_HELM_BIN")?,
-        guard: std::env::current_exe()?,
+        guard: config::own_binary()?,
         kubeconfig,
         home: Arc::new(home),
         tmp: tmp.to_path_buf(),

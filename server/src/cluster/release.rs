@@ -228,7 +228,8 @@ fn mark_failed(secret: &mut Secret, was: &str) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Puts our labels on the newest revision of a release that carries nobody's. Returns its number.
+/// Puts our labels on the newest revision of a release that carries nobody's; `over` those of an instance of ours that is gone, too.
+/// Returns its number.
 ///
 /// # Errors
 /// [`Fault::Rejected`] when there is none, or when it is labelled for somebody else.
@@ -238,11 +239,14 @@ pub async fn adopt(
     release: &str,
     installation: &str,
     instance: &str,
+    over: bool,
 ) -> Result<i32, Fault> {
     let head = head(clients, namespace, release)
         .await?
         .ok_or_else(|| Fault::Rejected(format!("there is no release {release} in {namespace}")))?;
-    if head.labels.contains_key(INSTALLATION) || head.labels.contains_key(INSTANCE) {
+    let labelled = head.labels.get(INSTALLATION);
+    let ours = labelled.is_some_and(|of| of == installation);
+    if labelled.is_some() && !(over && ours) || !over && head.labels.contains_key(INSTANCE) {
         check_ours(
             &format!("release {release}"),
             &head.labels,

@@ -213,6 +213,18 @@ pub fn helm_environment() -> Vec<(String, String)> {
     .collect()
 }
 
+/// This very binary, even when its file has been replaced by a newer one since it started.
+///
+/// # Errors
+/// When the system cannot tell.
+pub fn own_binary() -> std::io::Result<PathBuf> {
+    let running = PathBuf::from("/proc/self/exe");
+    if running.exists() {
+        return Ok(running);
+    }
+    std::env::current_exe()
+}
+
 /// Who sits at this machine, for the audit.
 pub fn login_name() -> String {
     ["SUDO_USER", "LOGNAME", "USER"]

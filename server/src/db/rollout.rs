@@ -127,12 +127,15 @@ pub async fn take_slot(
     task: Uuid,
     token: i64,
     payload: &serde_json::Value,
+    reason: &str,
 ) -> sqlx::Result<bool> {
     let taken = sqlx::query!(
-        "update task set slot_since = coalesce(slot_since, clock_timestamp()), payload = $3 where id = $1 and token = $2",
+        "update task set slot_since = coalesce(slot_since, clock_timestamp()), payload = $3, reason = $4
+         where id = $1 and token = $2",
         task,
         token,
-        payload
+        payload,
+        reason
     )
     .execute(db)
     .await?;
@@ -248,6 +251,23 @@ pub async fn set_target(
         of,
         target,
         max_in_flight
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Says of upgrades that wait where they will lead now.
+///
+/// # Errors
+/// From Postgres.
+pub async fn retell(db: &mut PgConnection, of: &str, version: &str) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update task set reason = 'upgrade from ' || r.chart_version || ' to ' || $2
+         from instance i join entry_revision r on r.id = i.entry_revision_id
+         where task.instance_id = i.id and task.rollout_type = $1 and task.act = 'upgrade' and task.state <> 'running'",
+        of,
+        version
     )
     .execute(db)
     .await?;

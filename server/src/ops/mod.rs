@@ -1,6 +1,7 @@
 //! Use cases: one change, whole or not at all. Here transactions of people's changes begin and end. Each asks
 //! [`crate::authz`], checks, changes, and writes event and audit in the same transaction.
 
+mod adopt_orphan;
 mod change_instance;
 mod create_team;
 mod delete_instance;
@@ -12,6 +13,7 @@ mod reveal;
 mod rollback;
 mod rollouts;
 
+pub use adopt_orphan::{AdoptAsk, adopt_orphan};
 pub use change_instance::{Change, PinAsk, change_instance, extend_instance, upgrade_instance};
 pub use create_team::{CreateTeam, create_team};
 pub use delete_instance::{Precondition, delete_instance};

@@ -11,10 +11,12 @@ use crate::{
 use async_trait::async_trait;
 use std::sync::Arc;
 use svcforge_app::{
-    domain::{
-        CatalogEntry, CatalogView, DriftView, InstancePage, Me, Problem, RolloutsView, Team, TeamId,
+    domain::{CatalogEntry, CatalogView, InstancePage, Me, Problem, Team, TeamId},
+    pages::{
+        InstanceQuery, ServiceDetail, SiteInfo, draw,
+        drift::{Found, FoundProps},
+        rollouts::{Rollouts, RolloutsProps},
     },
-    pages::{InstanceQuery, ServiceDetail, SiteInfo},
     port::Portal,
 };
 use uuid::Uuid;
@@ -46,10 +48,6 @@ fn parse(id: &str, what: &str) -> Result<Uuid, Problem> {
 }
 
 impl Door {
-    fn manages(&self) -> bool {
-        allows(&self.actor, Action::ManageRollouts, Scope::Platform)
-    }
-
     /// What is stopped everywhere.
     async fn banners(&self) -> Result<Vec<String>, Error> {
         let pool = &self.ops.pool;
@@ -129,18 +127,23 @@ impl Portal for Door {
             .map_err(shown)
     }
 
-    async fn rollouts(&self) -> Result<(RolloutsView, bool), Problem> {
-        let found = ops::rollouts(&self.ops, &self.actor, None)
-            .await
-            .map_err(shown)?;
-        Ok((found, self.manages()))
-    }
-
-    async fn drift(&self) -> Result<(DriftView, bool), Problem> {
-        let found = ops::drift_view(&self.ops, &self.actor)
-            .await
-            .map_err(shown)?;
-        Ok((found, self.manages()))
+    async fn drawn(&self, name: String) -> Result<String, Problem> {
+        let may = allows(&self.actor, Action::ManageRollouts, Scope::Platform);
+        match name.as_str() {
+            "rollouts" => {
+                let found = ops::rollouts(&self.ops, &self.actor, None)
+                    .await
+                    .map_err(shown)?;
+                Ok(draw(move || Rollouts(RolloutsProps { found, may })))
+            }
+            "drift" => {
+                let found = ops::drift_view(&self.ops, &self.actor)
+                    .await
+                    .map_err(shown)?;
+                Ok(draw(move || Found(FoundProps { found, may })))
+            }
+            _ => Err(Problem::not_found("page")),
+        }
     }
 
     async fn detail(&self, id: String) -> Result<ServiceDetail, Problem> {

@@ -35,6 +35,14 @@ impl Scripted {
             .push_back(fault);
     }
 
+    /// Forgets what was scripted and has not been played.
+    pub fn forget(&self) {
+        self.script
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clear();
+    }
+
     async fn play(&self, attempt: &Attempt) -> Result<(), Fault> {
         tokio::select! {
             stop = attempt.until_stopped() => return Err(Fault::Stopped(stop)),

@@ -34,6 +34,7 @@ pub async fn sweep_once(pool: &PgPool, timing: &Timing) -> sqlx::Result<Swept> {
     let due = db::queue::promote_due(pool).await;
     let headless = db::queue::promote_headless(pool).await;
     if let Ok(lanes @ 1..) = headless {
+        metrics::counter!("svcforge_headless_lanes_total").increment(lanes);
         tracing::error!(event = "queue.headless", lanes);
     }
     Ok(Swept {

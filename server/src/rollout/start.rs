@@ -12,8 +12,8 @@ use uuid::Uuid;
 /// What the gate says.
 #[derive(Clone, Debug)]
 pub enum Start {
-    /// To that revision with those parameters.
-    Go(Uuid, Map<String, Value>),
+    /// To that revision with those parameters; and why, in words of the moment.
+    Go(Uuid, Map<String, Value>, String),
     /// It runs the target already.
     Nothing,
     /// Not yet.
@@ -89,8 +89,15 @@ pub async fn may_start(tx: &mut PgConnection, task: &Claimed) -> Result<Start, F
         })?;
     // Judged by the catalog of the moment: a target that moved while it waited is not installed on the way.
     let payload = json!({"entry_revision": target, "parameters": full});
-    if !db::rollout::take_slot(tx, task.id, task.token, &payload).await? {
+    let reason = match act {
+        Act::Upgrade => format!(
+            "upgrade from {} to {}",
+            row.chart_version, revision.entry.chart_version
+        ),
+        _ => task.reason.clone(),
+    };
+    if !db::rollout::take_slot(tx, task.id, task.token, &payload, &reason).await? {
         return Err(Fault::Stopped(crate::queue::Stop::LeaseLost));
     }
-    Ok(Start::Go(target, full))
+    Ok(Start::Go(target, full, reason))
 }

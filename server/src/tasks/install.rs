@@ -69,9 +69,13 @@ async fn begin(
             found.state
         ))));
     }
+    let mut reason = task.reason.clone();
     let target = if task.rollout_type.is_some() {
         match may_start(&mut tx, task).await? {
-            Start::Go(revision, parameters) => Some((revision, parameters)),
+            Start::Go(revision, parameters, now) => {
+                reason = now;
+                Some((revision, parameters))
+            }
             Start::Nothing => return Ok(None),
             Start::NotYet { why, until } => return Err(Fault::NotYet { why, until }),
         }
@@ -85,7 +89,7 @@ async fn begin(
             &mut tx,
             task,
             &format!("state.{moving}"),
-            &format!("{}: {}", verb(moving), task.reason),
+            &format!("{}: {reason}", verb(moving)),
         )
         .await?;
     }

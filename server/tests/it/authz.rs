@@ -95,6 +95,11 @@ const TABLE: &[(&str, &str, [u16; 5])] = &[
         "/api/v1/drift/orphans/{id}/ignore",
         [401, 403, 403, 403, 404],
     ),
+    (
+        "post",
+        "/api/v1/drift/orphans/{id}/adopt",
+        [401, 403, 403, 403, 404],
+    ),
     ("get", "/api/v1/rollouts", [401, 200, 200, 200, 200]),
     ("get", "/api/v1/rollouts/{type}", [401, 200, 200, 200, 200]),
     (
@@ -160,6 +165,9 @@ async fn every_path_has_a_line_for_every_kind_of_actor() {
                     json!({"team": "demo", "type": "cache", "name": format!("y-{who}")})
                 }
                 (_, path) if path.ends_with("/pauses") => json!({"all": true, "reason": "a test"}),
+                (_, path) if path.ends_with("adopt") => {
+                    json!({"team": "demo", "type": "cache", "name": "adopted", "reason": "a test"})
+                }
                 (_, path) if path.ends_with("{id}/drift") => json!({"choice": "keep"}),
                 ("post", path)
                     if ["rollback", "pause", "release", "ignore", "halt", "resume"]

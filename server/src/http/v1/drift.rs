@@ -7,9 +7,10 @@ use crate::{
         AppState,
         extract::{Json as Body, Path, Signed},
     },
-    ops::{self, DriftChoice},
+    ops::{self, AdoptAsk, DriftChoice},
 };
 use axum::{Json, extract::State};
+use http::StatusCode;
 use serde::Deserialize;
 use svcforge_app::domain::{DriftView, Instance};
 use uuid::Uuid;
@@ -44,6 +45,20 @@ pub async fn ignore(
 ) -> Result<Json<DriftView>, Error> {
     ops::ignore_orphan(&state.ops, &actor, id, &why.reason).await?;
     Ok(Json(ops::drift_view(&state.ops, &actor).await?))
+}
+
+/// Adopts an orphan: an instance of its own takes the release over and brings it to what the entry says.
+#[utoipa::path(post, path = "/drift/orphans/{id}/adopt", tag = "drift", params(("id" = Uuid, Path)), request_body = AdoptAsk, responses((status = 202, body = Instance), (status = 403), (status = 404), (status = 409), (status = 422)))]
+pub async fn adopt(
+    Signed(actor): Signed,
+    State(state): State<AppState>,
+    Path(id): Path<Uuid>,
+    Body(ask): Body<AdoptAsk>,
+) -> Result<(StatusCode, Json<Instance>), Error> {
+    Ok((
+        StatusCode::ACCEPTED,
+        Json(ops::adopt_orphan(&state.ops, &actor, id, ask).await?),
+    ))
 }
 
 /// What to do about a change from outside.

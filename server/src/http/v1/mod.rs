@@ -65,6 +65,7 @@ pub fn router() -> (Router<AppState>, Document) {
         .routes(routes!(drift::show))
         .routes(routes!(drift::release))
         .routes(routes!(drift::ignore))
+        .routes(routes!(drift::adopt))
         .routes(routes!(rollouts::list))
         .routes(routes!(rollouts::show))
         .routes(routes!(rollouts::halt))

@@ -26,6 +26,23 @@ impl Kubernetes {
         attempt.step("Prepare the namespace").await?;
         cluster::ensure_namespace(&self.clients, &self.installation, &job.work.team, namespace)
             .await?;
+        if attempt.task.payload["adopt"] == true {
+            attempt.step("Adopt the release").await?;
+            let (name, instance) = (&job.work.release_name, job.instance_id.to_string());
+            let revision = release::adopt(
+                &self.clients,
+                namespace,
+                name,
+                &self.installation,
+                &instance,
+                true,
+            )
+            .await?;
+            attempt.log(
+                "svcforge",
+                &format!("revision {revision} of {name} is this service's now"),
+            );
+        }
         let head = self.own_head(job).await?;
         if !job.entry.credentials.is_empty() {
             attempt.step("Make the credentials").await?;

@@ -94,6 +94,7 @@ impl Helm {
     ///
     /// # Errors
     /// [`Fault::Stopped`] when the attempt was told to stop; else what Helm's words mean.
+    #[tracing::instrument(name = "helm.run", skip_all, fields(verb = argv.first().map(String::as_str)))]
     pub async fn run(
         &self,
         argv: &[String],

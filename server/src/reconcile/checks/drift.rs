@@ -16,11 +16,13 @@ use crate::{
 };
 use futures::{FutureExt, StreamExt};
 use serde_json::json;
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use svcforge_app::domain::{Act, TaskKind};
 use tracing::Instrument;
 use uuid::Uuid;
 
+/// Longest time a listing may take.
+const LIST_WITHIN: Duration = Duration::from_secs(25);
 /// Releases looked up at once.
 const LOOKUPS: usize = 16;
 
@@ -51,11 +53,17 @@ pub async fn run(cx: &Context) -> Result<(), CheckError> {
 
 async fn list(cx: &Context, releases: &Arc<dyn Releases>) -> Result<Listing, CheckError> {
     let namespaces = db::drift::list_namespaces(&cx.pool).await?;
-    releases
+    let listing = releases
         .list(&namespaces)
-        .instrument(tracing::info_span!("helm.list"))
-        .await
-        .map_err(|fault| CheckError::Cluster(fault.to_string()))
+        .instrument(tracing::info_span!("helm.list"));
+    // The other checks wait behind this one: an API that answers nothing must not hold them up for long.
+    match tokio::time::timeout(LIST_WITHIN, listing).await {
+        Ok(listed) => listed.map_err(|fault| CheckError::Cluster(fault.to_string())),
+        Err(_) => Err(CheckError::Cluster(format!(
+            "the releases could not be listed within {} s",
+            LIST_WITHIN.as_secs()
+        ))),
+    }
 }
 
 fn patience(cx: &Context) -> i64 {

@@ -164,6 +164,7 @@ async fn settle_targets(cx: &Context) -> Result<Vec<(Type, Option<Entry>)>, Chec
         if row.target_revision_id == Some(current) {
             continue;
         }
+        db::rollout::retell(&mut tx, of, &entry.chart_version).await?;
         let running = versions.get(of).map(Vec::as_slice).unwrap_or_default();
         if let Some(why) = must_halt(entry, running)
             && db::rollout::halt(&mut tx, of, "svcforge", &why).await?

@@ -88,9 +88,18 @@ impl TestApp {
 
     /// Starts a worker; it ends with the app, or when the token is cancelled.
     pub fn worker(&self, provisioner: Arc<dyn Provisioner>) -> CancellationToken {
+        self.worker_on(self.db.pool.clone(), provisioner)
+    }
+
+    /// A worker whose way to Postgres is that pool.
+    pub fn worker_on(
+        &self,
+        pool: sqlx::PgPool,
+        provisioner: Arc<dyn Provisioner>,
+    ) -> CancellationToken {
         let stop = self.stop.child_token();
         let tasks = Arc::new(Tasks {
-            pool: self.db.pool.clone(),
+            pool: pool.clone(),
             provisioner,
         });
         tokio::spawn(answer_reveals(
@@ -99,14 +108,14 @@ impl TestApp {
             stop.clone(),
         ));
         tokio::spawn(queue::sweep_forever(
-            self.db.pool.clone(),
+            pool.clone(),
             self.timing,
             self.wake.clone(),
             stop.clone(),
         ));
         let worker = Worker {
-            pool: self.db.pool.clone(),
-            heart: self.db.pool.clone(),
+            pool: pool.clone(),
+            heart: pool.clone(),
             handler: tasks,
             timing: self.timing,
             slots: 4,
@@ -116,7 +125,7 @@ impl TestApp {
         };
         tokio::spawn(worker.run(stop.clone()));
         tokio::spawn(rollout::admit_forever(
-            self.db.pool.clone(),
+            pool,
             self.ops.changes.clone(),
             self.wake.changed.subscribe(),
             self.timing.sweep,

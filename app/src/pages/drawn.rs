@@ -1,0 +1,63 @@
+//! Pages that the server draws whole and the browser only shows: nothing on them reacts but their forms, which need no JavaScript.
+//! They cost the browser's bundle nothing.
+
+use super::FormFlash;
+use crate::{
+    api,
+    live::Live,
+    ui::{Title, Trouble},
+};
+use leptos::prelude::*;
+
+/// Such a page, live: drawn again when a topic of `topics` changes.
+#[component]
+fn Drawn(
+    /// Which one.
+    name: &'static str,
+    /// Its title.
+    title: &'static str,
+    /// Prefixes of what it shows.
+    topics: [&'static str; 3],
+) -> impl IntoView {
+    let page = Resource::new(|| (), move |()| api::drawn(name.to_owned()));
+    let flash = SharedValue::new(|| use_context::<FormFlash>().unwrap_or_default()).into_inner();
+    expect_context::<Live>().on_change(
+        move |what| topics.iter().any(|t| what.starts_with(t)),
+        move || page.refetch(),
+    );
+    view! {
+        <Title text=title/>
+        <header class="page-head"><h1>{title}</h1></header>
+        {flash.problem.map(|p| view! { <div class="banner bad" role="alert">{p.sentence()}</div> })}
+        <Transition fallback=|| ()>
+            {move || Suspend::new(async move {
+                match page.await {
+                    Err(problem) => view! { <Trouble problem/> }.into_any(),
+                    Ok(html) => view! { <div class="stack" inner_html=html></div> }.into_any(),
+                }
+            })}
+        </Transition>
+    }
+    .into_any()
+}
+
+/// What moves to which version, what is halted and why, who waits for what.
+#[component]
+pub fn RolloutsPage() -> impl IntoView {
+    view! { <Drawn name="rollouts" title="Rollouts" topics=["rollout:", "instance:", "catalog:"]/> }
+}
+
+/// What is not as it was installed, releases nobody knows, and the brake on repairs.
+#[component]
+pub fn DriftPage() -> impl IntoView {
+    view! { <Drawn name="drift" title="Drift" topics=["drift:", "instance:", "rollout:"]/> }
+}
+
+/// Draws a view to HTML, on the server.
+#[cfg(feature = "ssr")]
+pub fn draw<V: IntoView + 'static>(view: impl FnOnce() -> V) -> String {
+    Owner::new().with(|| {
+        crate::live::provide_live();
+        view().into_view().to_html()
+    })
+}

@@ -1,0 +1,289 @@
+//! P1–P5: the queue, through the very functions that workers use.
+
+use super::{at, result, setup};
+use serde_json::json;
+use sqlx::PgPool;
+use std::time::{Duration, Instant};
+use svcforge::{
+    db::queue::{self, Claimed, NewTask, Outcome, Priority},
+    queue::{Wake, listen},
+};
+use svcforge_app::domain::Act;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+const LEASE: Duration = Duration::from_secs(60);
+
+fn task(lane: &(Uuid, Uuid)) -> NewTask<'static> {
+    NewTask {
+        kind: "provision",
+        instance_id: lane.0,
+        team_id: lane.1,
+        priority: Priority::Person,
+        run_after: None,
+        max_attempts: 3,
+        payload: json!({}),
+        reason: "bench",
+        requested_by: "bench",
+        act: Act::PersonChange,
+        rollout_type: None,
+    }
+}
+
+async fn fill(pool: &PgPool, lanes: &[(Uuid, Uuid)]) -> anyhow::Result<()> {
+    for batch in lanes.chunks(2000) {
+        let tasks: Vec<NewTask<'_>> = batch.iter().map(task).collect();
+        let mut tx = pool.begin().await?;
+        queue::enqueue_many(&mut tx, &tasks).await?;
+        tx.commit().await?;
+    }
+    sqlx::query("vacuum analyze task").execute(pool).await?;
+    Ok(())
+}
+
+async fn claim(pool: &PgPool, me: Uuid, limit: i64) -> sqlx::Result<Vec<Claimed>> {
+    queue::claim(
+        pool,
+        me,
+        &["provision".into()],
+        limit,
+        Priority::Upgrade,
+        LEASE,
+        LEASE * 10,
+    )
+    .await
+}
+
+/// Claims and finishes until nothing is left: `workers` at once, `batch` at a time.
+async fn burn(pool: &PgPool, workers: usize, batch: i64) -> anyhow::Result<Duration> {
+    let began = Instant::now();
+    let mut running = tokio::task::JoinSet::<sqlx::Result<()>>::new();
+    for _ in 0..workers {
+        let pool = pool.clone();
+        running.spawn(async move {
+            let me = svcforge::ids::new_id();
+            loop {
+                let tasks = claim(&pool, me, batch).await?;
+                if tasks.is_empty() {
+                    return Ok(());
+                }
+                if batch > 1 {
+                    queue::finish_many(&pool, &tasks, Outcome::Succeeded).await?;
+                    continue;
+                }
+                for task in &tasks {
+                    let mut tx = pool.begin().await?;
+                    queue::lock_lanes(&mut tx, &[task.instance_id]).await?;
+                    queue::finish(&mut tx, task, Outcome::Succeeded, None).await?;
+                    tx.commit().await?;
+                }
+            }
+        });
+    }
+    while let Some(done) = running.join_next().await {
+        done??;
+    }
+    Ok(began.elapsed())
+}
+
+/// P1.
+pub async fn batched(dsn: &str, jobs: i64) -> anyhow::Result<()> {
+    let (pool, _) = setup::fresh(dsn, 12).await?;
+    setup::instances(&pool, jobs).await?;
+    fill(&pool, &setup::lanes(&pool).await?).await?;
+    let took = burn(&pool, 6, 200).await?;
+    let kept: i64 =
+        sqlx::query_scalar("select count(*) from task_history where outcome = 'succeeded'")
+            .fetch_one(&pool)
+            .await?;
+    anyhow::ensure!(kept == jobs, "{kept} of {jobs} are in the history");
+    result(
+        "P1",
+        "svcforge, batched, fenced, kept",
+        jobs as f64 / took.as_secs_f64(),
+        "jobs/s",
+    );
+    Ok(())
+}
+
+/// P2.
+pub async fn one_by_one(dsn: &str, jobs: i64) -> anyhow::Result<()> {
+    let (pool, _) = setup::fresh(dsn, 16).await?;
+    setup::instances(&pool, jobs).await?;
+    fill(&pool, &setup::lanes(&pool).await?).await?;
+    let took = burn(&pool, 10, 1).await?;
+    result(
+        "P2",
+        "svcforge, one at a time",
+        jobs as f64 / took.as_secs_f64(),
+        "jobs/s",
+    );
+    Ok(())
+}
+
+/// P3: from before the enqueueing transaction begins to the claim's answer, on an idle queue, woken by NOTIFY.
+pub async fn latency(dsn: &str) -> anyhow::Result<()> {
+    let (pool, own) = setup::fresh(dsn, 8).await?;
+    setup::instances(&pool, 500).await?;
+    let lanes = setup::lanes(&pool).await?;
+    let (wake, stop) = (Wake::default(), CancellationToken::new());
+    tokio::spawn(listen(own, wake.clone(), stop.clone()));
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let changes = svcforge::changes::Changes::start(pool.clone());
+    let (tell, mut told) = tokio::sync::mpsc::channel(1);
+    let worker = pool.clone();
+    tokio::spawn(async move {
+        let me = svcforge::ids::new_id();
+        loop {
+            wake.work.notified().await;
+            while let Ok(tasks) = claim(&worker, me, 1).await {
+                let Some(task) = tasks.into_iter().next() else {
+                    break;
+                };
+                if tell.send((Instant::now(), task)).await.is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    let mut times = vec![];
+    for lane in &lanes {
+        let began = Instant::now();
+        let mut tx = pool.begin().await?;
+        queue::enqueue(&mut tx, task(lane)).await?;
+        tx.commit().await?;
+        changes.work();
+        let (started, task) = told
+            .recv()
+            .await
+            .ok_or_else(|| anyhow::anyhow!("the worker has ended"))?;
+        times.push((started - began).as_secs_f64() * 1000.0);
+        let mut tx = pool.begin().await?;
+        queue::lock_lanes(&mut tx, &[task.instance_id]).await?;
+        queue::finish(&mut tx, &task, Outcome::Succeeded, None).await?;
+        tx.commit().await?;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    stop.cancel();
+    result(
+        "P3",
+        "svcforge, enqueue → started, p50",
+        at(&mut times, 0.5),
+        "ms",
+    );
+    result(
+        "P3",
+        "svcforge, enqueue → started, p99",
+        at(&mut times, 0.99),
+        "ms",
+    );
+    Ok(())
+}
+
+/// P4: 100k tasks blocked behind 200 busy instances; claims of what is ready besides.
+pub async fn blocked(dsn: &str, jobs: i64) -> anyhow::Result<()> {
+    let (pool, _) = setup::fresh(dsn, 12).await?;
+    setup::instances(&pool, 20_200).await?;
+    let lanes = setup::lanes(&pool).await?;
+    let (busy, free) = lanes.split_at(200);
+    // Each busy lane has a running head and many kinds that wait behind it.
+    fill(&pool, busy).await?;
+    anyhow::ensure!(claim(&pool, svcforge::ids::new_id(), 200).await?.len() == 200);
+    sqlx::query(
+        "insert into task (id, kind, instance_id, team_id, state, priority, run_after, max_attempts, payload, reason, requested_by, act)
+         select gen_random_uuid(), 'k' || n, i.id, i.team_id, 'blocked', 1, now(), 3, '{}', 'bench', 'bench', 'person_change'
+         from instance i cross join generate_series(1, $2) n where i.id = any($1)",
+    )
+    .bind(busy.iter().map(|l| l.0).collect::<Vec<_>>())
+    .bind(i32::try_from(jobs / 200)?)
+    .execute(&pool)
+    .await?;
+    fill(&pool, free).await?;
+    let mut times = vec![];
+    let me = svcforge::ids::new_id();
+    let began = Instant::now();
+    while times.len() < free.len() {
+        let one = Instant::now();
+        if claim(&pool, me, 1).await?.is_empty() {
+            break;
+        }
+        times.push(one.elapsed().as_secs_f64() * 1000.0);
+    }
+    result(
+        "P4",
+        "svcforge, claims behind blocked lanes",
+        times.len() as f64 / began.elapsed().as_secs_f64(),
+        "claims/s",
+    );
+    result("P4", "svcforge, one claim, p99", at(&mut times, 0.99), "ms");
+    // The peer: one-per-instance by asking whether an earlier open one exists, over the same rows.
+    let began = Instant::now();
+    let mut claimed = 0;
+    while began.elapsed() < Duration::from_secs(10) && claimed < 2000 {
+        let done = sqlx::query(
+            "update task set state = 'running', token = nextval('task_token') where id = (
+                select id from task t where state in ('ready', 'blocked') and not exists (
+                    select from task e where e.instance_id = t.instance_id and e.id <> t.id and e.state in ('ready', 'running', 'blocked') and (e.run_after, e.id) < (t.run_after, t.id))
+                order by priority, run_after, id limit 1 for update skip locked)",
+        )
+        .execute(&pool)
+        .await?;
+        if done.rows_affected() == 0 {
+            break;
+        }
+        claimed += 1;
+    }
+    result(
+        "P4",
+        "a NOT EXISTS queue, the same rows",
+        f64::from(claimed) / began.elapsed().as_secs_f64(),
+        "claims/s",
+    );
+    Ok(())
+}
+
+/// P5: enqueueing at 1,000 a second, with and without telling.
+pub async fn notify_cost(dsn: &str) -> anyhow::Result<()> {
+    let mut rates = [vec![], vec![]];
+    for round in 0..6 {
+        let (pool, own) = setup::fresh(dsn, 12).await?;
+        setup::instances(&pool, 12_000).await?;
+        let lanes = setup::lanes(&pool).await?;
+        let told = round % 2 == 1;
+        let stop = CancellationToken::new();
+        tokio::spawn(listen(own, Wake::default(), stop.clone()));
+        let changes = svcforge::changes::Changes::start(pool.clone());
+        let began = Instant::now();
+        let mut running = tokio::task::JoinSet::<sqlx::Result<()>>::new();
+        for part in lanes.chunks(lanes.len() / 8) {
+            let (pool, changes, part) = (pool.clone(), changes.clone(), part.to_vec());
+            running.spawn(async move {
+                for lane in &part {
+                    let mut tx = pool.begin().await?;
+                    queue::enqueue(&mut tx, task(lane)).await?;
+                    tx.commit().await?;
+                    if told {
+                        changes.work();
+                    }
+                }
+                Ok(())
+            });
+        }
+        while let Some(done) = running.join_next().await {
+            done??;
+        }
+        rates[usize::from(told)].push(lanes.len() as f64 / began.elapsed().as_secs_f64());
+        stop.cancel();
+    }
+    let [mut without, mut with] = rates;
+    let (without, with) = (at(&mut without, 0.5), at(&mut with, 0.5));
+    result("P5", "svcforge, enqueues without NOTIFY", without, "tx/s");
+    result("P5", "svcforge, enqueues with NOTIFY", with, "tx/s");
+    result(
+        "P5",
+        "what NOTIFY costs",
+        (1.0 - with / without) * 100.0,
+        "%",
+    );
+    Ok(())
+}
