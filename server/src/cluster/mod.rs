@@ -22,7 +22,7 @@ pub use namespace::ensure_namespace;
 pub use objects::{claims_of, delete_claims, still_there};
 pub use observer::observe;
 pub use releases::{ClusterReleases, Listing, Releases, Seen, Watched};
-pub use secret::{delete_credentials, ensure_credentials, read_credentials};
+pub use secret::{adopt_credentials, delete_credentials, ensure_credentials, read_credentials};
 pub use watch::Stores;
 
 /// Label: which installation an object belongs to.

@@ -8,7 +8,7 @@ use crate::{
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, PostParams, Preconditions},
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
 use std::collections::BTreeMap;
 
@@ -29,6 +29,29 @@ fn check_ours(found: &Secret, job: &Job, installation: &str) -> Result<(), Fault
         installation,
         &job.instance_id.to_string(),
     )
+}
+
+/// Passes the Secret of an instance of ours that is gone on to the one that adopts its release; its values stay.
+///
+/// # Errors
+/// [`Fault::Rejected`] when it is not this installation's.
+pub async fn adopt_credentials(
+    clients: &Clients,
+    installation: &str,
+    job: &Job,
+) -> Result<(), Fault> {
+    let api = api(clients, job);
+    let Some(found) = api.get_opt(&name(job)).await? else {
+        return Ok(());
+    };
+    if found.labels().get(INSTALLATION).map(String::as_str) != Some(installation) {
+        return check_ours(&found, job, installation);
+    }
+    let labels =
+        serde_json::json!({"metadata": {"labels": {INSTANCE: job.instance_id.to_string()}}});
+    api.patch(&name(job), &PatchParams::default(), &Patch::Merge(&labels))
+        .await?;
+    Ok(())
 }
 
 /// Makes the Secret if there is none.

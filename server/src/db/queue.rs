@@ -726,6 +726,31 @@ pub async fn ensure_partitions(pool: &PgPool) -> sqlx::Result<()> {
     Ok(())
 }
 
+/// Drops the history's partitions that ended before the last `months` months, and what the logs and steps of their tasks kept.
+///
+/// # Errors
+/// From Postgres.
+pub async fn drop_old_partitions(pool: &PgPool, months: i32) -> sqlx::Result<()> {
+    let old = sqlx::query_scalar!(
+        r#"select c.relname as "name!" from pg_inherits i join pg_class c on c.oid = i.inhrelid
+           where i.inhparent = 'task_history'::regclass and c.relname ~ '^task_history_[0-9]{4}_[0-9]{2}$'
+             and right(c.relname, 7) < to_char(now() at time zone 'UTC' - make_interval(months => $1), 'YYYY_MM')"#,
+        months
+    )
+    .fetch_all(pool)
+    .await?;
+    for name in old {
+        for kept in ["task_step", "task_log"] {
+            let sql = format!("delete from {kept} where task_id in (select id from {name})");
+            sqlx::query(sqlx::AssertSqlSafe(sql)).execute(pool).await?;
+        }
+        sqlx::query(sqlx::AssertSqlSafe(format!("drop table {name}")))
+            .execute(pool)
+            .await?;
+    }
+    Ok(())
+}
+
 /// Wakes workers of every process. After the commit of what they should see, and without waiting for the disk.
 ///
 /// # Errors

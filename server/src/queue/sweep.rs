@@ -6,6 +6,9 @@ use sqlx::PgPool;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
+/// How long finished tasks are kept, months.
+const HISTORY_MONTHS: i32 = 12;
+
 /// What one sweep found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
@@ -68,6 +71,11 @@ pub async fn sweep_forever(pool: PgPool, timing: Timing, wake: Wake, stop: Cance
 async fn keep_house(pool: &PgPool) {
     let chores = [
         ("partitions", db::queue::ensure_partitions(pool).await),
+        (
+            "history",
+            db::queue::drop_old_partitions(pool, HISTORY_MONTHS).await,
+        ),
+        ("notifications", db::notification::delete_old(pool).await),
         ("sessions", db::session::delete_expired(pool).await),
         ("reveals", db::reveal::delete_expired(pool).await),
         ("idempotency", db::idempotency::delete_old(pool).await),

@@ -13,7 +13,10 @@ use sqlx::PgPool;
 use std::{
     collections::HashMap,
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 use svcforge_app::domain::StepState;
@@ -48,7 +51,6 @@ struct Held {
     stop: watch::Sender<Option<Stop>>,
     acknowledged: watch::Sender<Instant>,
     until: Instant,
-    is_upgrade: bool,
 }
 
 type HeldTasks = Arc<Mutex<HashMap<Uuid, Held>>>;
@@ -61,14 +63,23 @@ impl Worker {
         let ended = CancellationToken::new();
         let heart = tokio::spawn(self.clone().beat(held.clone(), ended.clone()));
         let mut running = JoinSet::new();
+        // Counted here and not by what has begun: between a claim and its first step another claim may come.
+        let upgrades = Arc::new(AtomicUsize::new(0));
         while !stop.is_cancelled() {
             let free = self.slots.saturating_sub(running.len());
             let mut claimed = 0;
-            match self.claim(me, free, &held).await {
+            match self.claim(me, free, upgrades.load(Ordering::Relaxed)).await {
                 Ok(tasks) => {
                     claimed = tasks.len();
                     for task in tasks {
-                        running.spawn(self.clone().attempt(task, held.clone()));
+                        let taken = usize::from(task.rollout_type.is_some());
+                        let (counted, attempt) =
+                            (upgrades.clone(), self.clone().attempt(task, held.clone()));
+                        counted.fetch_add(taken, Ordering::Relaxed);
+                        running.spawn(async move {
+                            attempt.await;
+                            counted.fetch_sub(taken, Ordering::Relaxed);
+                        });
                     }
                 }
                 Err(error) => tracing::warn!(event = "claim.failed", %error),
@@ -89,9 +100,8 @@ impl Worker {
     }
 
     /// Fills free slots; one is kept from upgrades, so that a fleet's rollout never delays a first install.
-    async fn claim(&self, me: Uuid, free: usize, held: &HeldTasks) -> sqlx::Result<Vec<Claimed>> {
+    async fn claim(&self, me: Uuid, free: usize, upgrades: usize) -> sqlx::Result<Vec<Claimed>> {
         let mut tasks = vec![];
-        let upgrades = lock(held).values().filter(|h| h.is_upgrade).count();
         let spare = self.slots.max(2) - 1;
         for (at_least, limit) in [
             (Priority::Repair, free),
@@ -201,7 +211,6 @@ impl Worker {
             stop,
             acknowledged,
             until: Instant::now() + self.timing.own_deadline(),
-            is_upgrade: task.rollout_type.is_some(),
         };
         lock(&held).insert(task.id, entry);
         let attempt = Attempt::new(

@@ -498,3 +498,25 @@ async fn history_has_its_partitions_ahead() {
     .unwrap();
     assert_eq!(partitions, 4, "this month, two ahead, and the default");
 }
+
+/// Q11: history is dropped by partition, with what its tasks wrote; younger months stay.
+#[tokio::test]
+async fn q11_history_is_dropped_by_partition() {
+    let app = TestApp::new().await;
+    let pool = &app.db.pool;
+    queue::ensure_partitions(pool).await.unwrap();
+    app.sql("create table task_history_2020_01 partition of task_history for values from ('2020-01-01 00:00+00') to ('2020-02-01 00:00+00')").await;
+    let old = svcforge::ids::new_id();
+    sqlx::query(
+        "insert into task_history (id, kind, instance_id, team_id, outcome, run_after, attempt, max_attempts, payload, reason, requested_by, created_at, finished_at)
+         values ($1, 'provision', $1, $1, 'succeeded', now(), 1, 1, '{}', '', '', now(), '2020-01-15'), (gen_random_uuid(), 'provision', $1, $1, 'succeeded', now(), 1, 1, '{}', '', '', now(), now())",
+    )
+    .bind(old)
+    .execute(pool)
+    .await
+    .unwrap();
+    sqlx::query("insert into task_log (task_id, seq, at, step, stream, text) values ($1, 1, now(), '', 'svcforge', 'x')").bind(old).execute(pool).await.unwrap();
+    queue::drop_old_partitions(pool, 12).await.unwrap();
+    let left: (i64, i64, bool) = sqlx::query_as("select (select count(*) from task_history), (select count(*) from task_log), to_regclass('task_history_2020_01') is null").fetch_one(pool).await.unwrap();
+    assert_eq!(left, (1, 0, true));
+}

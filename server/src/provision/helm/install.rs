@@ -42,6 +42,7 @@ impl Kubernetes {
                 "svcforge",
                 &format!("revision {revision} of {name} is this service's now"),
             );
+            cluster::adopt_credentials(&self.clients, &self.installation, job).await?;
         }
         let head = self.own_head(job).await?;
         if !job.entry.credentials.is_empty() {
