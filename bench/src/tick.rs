@@ -96,6 +96,7 @@ pub async fn measure(dsn: &str, instances: i64) -> anyhow::Result<()> {
         },
         changes: svcforge::changes::Changes::start(pool.clone()),
         installation: "me".into(),
+        whole: true,
     };
     tick(&cx).await;
     let mut quiet = vec![];

@@ -93,8 +93,13 @@ end2end() {
 suite "browser" end2end
 
 if [ -n "$long" ]; then
+  # The bar's counts and the long mix, from three seeds.
+  for seed in 1 2 3; do
+    suite "a long mix, seed $seed" env SVCFORGE_MIX_SEED=$seed SVCFORGE_MIX_S="${SVCFORGE_MIX_S:-300}" cargo test --quiet -p svcforge --test it -- a_seeded_mix
+  done
+  suite "faults, the bar's counts" env SVCFORGE_LONG=1 cargo test --quiet -p svcforge --test it --no-fail-fast -- faults::r rollouts::r8
   helm3
-  suite "integration with Helm 3" env SVCFORGE_TEST_HELM="$helm3" cargo test --quiet -p svcforge --test it --no-fail-fast -- cluster::
+  suite "integration with Helm 3" env SVCFORGE_TEST_HELM="$helm3" cargo test --quiet -p svcforge --test it --no-fail-fast -- cluster:: drift_cluster::
 fi
 
 say "done"

@@ -158,8 +158,17 @@ pub async fn lead(
             () = given_up(&mut told), if leading.is_none() => {}
         }
     }
-    // The reconciler finishes its tick first: it holds the other end.
-    tell.closed().await;
+    // The reconciler finishes its tick first (it holds the other end), under a lease that is renewed meanwhile.
+    loop {
+        tokio::select! {
+            () = tell.closed() => break,
+            () = tokio::time::sleep(RENEW), if leading.is_some() => {
+                if let Ok(answer) = candidate.try_lead(leading).await {
+                    leading = answer;
+                }
+            }
+        }
+    }
     if let Some(leading) = leading {
         candidate.give_up(leading).await;
         changes.changed("leader", "free");

@@ -117,7 +117,7 @@ pub fn explain(standing: &Standing) -> Upgrade {
         return says(UpgradeStatus::Held, words.join(" · "), None);
     }
     if words.is_empty() {
-        words.push("next in line; it starts at the next tick".into());
+        words.push("its turn comes as slots are free".into());
     }
     says(UpgradeStatus::Waiting, words.join(" · "), next_at)
 }

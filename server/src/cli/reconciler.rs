@@ -66,6 +66,7 @@ impl Parts {
             rules: self.rules(),
             changes,
             installation: self.installation.clone(),
+            whole: true,
         }
     }
 }

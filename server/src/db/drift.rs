@@ -99,7 +99,8 @@ pub async fn details(db: impl PgExecutor<'_>, ids: &[Uuid]) -> sqlx::Result<Vec<
                   paused(i.id, i.team_id, i.service_type) as paused,
                   exists (select from task k where k.instance_id = i.id
                             and (k.kind in ('provision', 'deprovision', 'rollback') or k.kind = 'upgrade' and k.state = 'running')) as "busy!",
-                  (select count(*) from drift_repair d where d.instance_id = i.id and d.at > now() - interval '1 day') as "repairs!",
+                  case when i.hold_kind = 'not_sticking' then 1000
+                       else (select count(*) from drift_repair d where d.instance_id = i.id and d.at > now() - interval '1 day') end as "repairs!",
                   i.hold_kind is not distinct from 'changed' as "held!"
            from instance i join team t on t.id = i.team_id
            where i.id = any($1) and i.state = 'ready' order by i.release_name, i.release_namespace"#,
@@ -122,7 +123,8 @@ pub struct Verdict {
     pub revision: Option<i32>,
 }
 
-/// Keeps these verdicts and forgets those of `present` and of instances that are not ready. Only what differs is written.
+/// Keeps these verdicts and forgets those of `present` and of instances that are not ready. Only what differs is written; returns
+/// whose. Locks the lanes.
 ///
 /// # Errors
 /// From Postgres.
@@ -130,35 +132,43 @@ pub async fn keep_verdicts(
     db: &mut PgConnection,
     verdicts: &[Verdict],
     present: &[Uuid],
-) -> sqlx::Result<()> {
-    sqlx::query!(
+) -> sqlx::Result<Vec<Uuid>> {
+    let lanes: Vec<Uuid> = verdicts
+        .iter()
+        .map(|v| v.id)
+        .chain(present.iter().copied())
+        .collect();
+    super::queue::lock_lanes(db, &lanes).await?;
+    let mut changed = sqlx::query_scalar!(
         "insert into instance_drift (instance_id, verdict, detail, revision)
          select * from unnest($1::uuid[], $2::text[], $3::text[], $4::int[])
          on conflict (instance_id) do update set verdict = excluded.verdict, detail = excluded.detail, revision = excluded.revision,
             since = case when instance_drift.verdict = excluded.verdict then instance_drift.since else now() end
          where (instance_drift.verdict, instance_drift.detail, instance_drift.revision)
-               is distinct from (excluded.verdict, excluded.detail, excluded.revision)",
+               is distinct from (excluded.verdict, excluded.detail, excluded.revision)
+         returning instance_id",
         &verdicts.iter().map(|v| v.id).collect::<Vec<_>>(),
         &verdicts.iter().map(|v| v.verdict.to_owned()).collect::<Vec<_>>(),
         &verdicts.iter().map(|v| v.detail.clone()).collect::<Vec<_>>(),
         &verdicts.iter().map(|v| v.revision).collect::<Vec<_>>() as _
     )
-    .execute(&mut *db)
+    .fetch_all(&mut *db)
     .await?;
-    sqlx::query!(
+    let forgotten = sqlx::query_scalar!(
         "delete from instance_drift d using instance i
-         where i.id = d.instance_id and (d.instance_id = any($1) or i.state <> 'ready')",
+         where i.id = d.instance_id and (d.instance_id = any($1) or i.state <> 'ready') returning d.instance_id",
         present
     )
-    .execute(&mut *db)
+    .fetch_all(&mut *db)
     .await?;
+    changed.extend(forgotten);
     sqlx::query!(
         "update instance set hold_kind = null, hold_reason = null, hold_since = null where id = any($1) and hold_kind = 'changed'",
         present
     )
     .execute(db)
     .await?;
-    Ok(())
+    Ok(changed)
 }
 
 /// Holds instances whose release somebody changed. Returns those that were not held before.
@@ -174,12 +184,51 @@ pub async fn hold_changed(
     sqlx::query_scalar!(
         "update instance set hold_kind = 'changed', hold_reason = n.why, hold_since = now(), hold_target = null
          from unnest($1::uuid[], $2::text[]) as n (id, why)
-         where instance.id = n.id and state = 'ready' and hold_kind is distinct from 'changed' returning instance.id",
+         where instance.id = n.id and state = 'ready' and (hold_kind is null or hold_kind = 'not_sticking') returning instance.id",
         &ids,
         &why
     )
     .fetch_all(db)
     .await
+}
+
+/// Holds instances whose repairs did not stick: until a person retries or puts them back.
+///
+/// # Errors
+/// From Postgres.
+pub async fn hold_not_sticking(
+    db: &mut PgConnection,
+    ids: &[Uuid],
+    reason: &str,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update instance set hold_kind = 'not_sticking', hold_reason = $2, hold_since = now(), hold_target = null
+         where id = any($1) and hold_kind is null",
+        ids,
+        reason
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Forgets repairs that no brake counts any more, orphans that have long been gone, and pauses that are over.
+///
+/// # Errors
+/// From Postgres.
+pub async fn delete_old(pool: &PgPool) -> sqlx::Result<()> {
+    sqlx::query!("delete from drift_repair where at < now() - interval '2 days'")
+        .execute(pool)
+        .await?;
+    sqlx::query!(
+        "delete from orphan where status = 'removed' and status_at < now() - interval '30 days'"
+    )
+    .execute(pool)
+    .await?;
+    sqlx::query!("delete from pause where until < now() - interval '1 day'")
+        .execute(pool)
+        .await?;
+    Ok(())
 }
 
 /// When the cluster was read, and what went wrong if it could not be.
@@ -346,7 +395,7 @@ pub async fn forget(db: &mut PgConnection, id: Uuid) -> sqlx::Result<()> {
         .execute(&mut *db)
         .await?;
     sqlx::query!(
-        "update instance set hold_kind = null, hold_reason = null, hold_since = null, hold_target = null where id = $1 and hold_kind is not null",
+        "update instance set hold_kind = null, hold_reason = null, hold_since = null, hold_target = null where id = $1 and hold_kind in ('changed', 'not_sticking')",
         id
     )
     .execute(db)

@@ -521,7 +521,7 @@ pub async fn hold_version(db: &mut PgConnection, id: Uuid, reason: &str) -> sqlx
     sqlx::query!(
         "update instance set hold_kind = 'rollback', hold_reason = $2, hold_since = now(),
                 hold_target = (select target_id from standing where instance_id = $1)
-         where id = $1 and hold_kind is distinct from 'changed'",
+         where id = $1",
         id,
         reason
     )

@@ -318,7 +318,8 @@ pub async fn keep_gated(
         tasks.iter().map(|t| t.2.map(Timestamptz::from)).collect();
     sqlx::query!(
         "update task set waiting_for = n.why, waiting_since = coalesce(waiting_since, now()),
-                run_after = coalesce(n.until, run_after), state = case when n.until > now() then 'parked' else 'gated' end
+                run_after = coalesce(n.until, run_after), state = case when n.until > now() then 'parked' else 'gated' end,
+                slot_since = case when n.until > now() then null else slot_since end
          from unnest($1::uuid[], $2::text[], $3::timestamptz[]) as n (id, why, until)
          where task.id = n.id and task.state = 'gated' and (task.waiting_for is distinct from n.why or n.until > now())",
         &ids,
@@ -436,6 +437,21 @@ pub async fn payload(db: &mut PgConnection, id: Uuid, token: i64) -> sqlx::Resul
     .await
 }
 
+/// Forgets a target that was not gone to. Fenced.
+///
+/// # Errors
+/// From Postgres.
+pub async fn clear_payload(db: &mut PgConnection, id: Uuid, token: i64) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update task set payload = '{}' where id = $1 and token = $2",
+        id,
+        token
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
 /// Ends an attempt's task and settles its lane. False when the lease was lost: then nothing has changed. The lane must be locked.
 ///
 /// # Errors
@@ -544,6 +560,7 @@ async fn gate(
 ) -> sqlx::Result<bool> {
     let back = sqlx::query!(
         "update task set state = case when $3::timestamptz > now() then 'parked' when rollout_type is null then 'blocked' else 'gated' end,
+                slot_since = case when $3::timestamptz > now() then null else slot_since end,
                 run_after = coalesce($3, now()), attempt = greatest(attempt - 1, 0), waiting_for = $4,
                 waiting_since = coalesce(waiting_since, now()), token = null, worker = null, lease_until = null, deadline_at = null
          where id = $1 and token = $2",
@@ -789,6 +806,20 @@ pub async fn drop_machine_upgrade(
         cancel(db, instance, id, reason).await?;
     }
     Ok(())
+}
+
+/// The act of a task that waits or runs, and whether anything else does for its instance. The lane must be locked.
+///
+/// # Errors
+/// From Postgres.
+pub async fn look(db: &mut PgConnection, id: Uuid) -> sqlx::Result<Option<(Option<String>, bool)>> {
+    let row = sqlx::query!(
+        r#"select act, exists (select from task o where o.instance_id = t.instance_id and o.id <> t.id) as "others!" from task t where id = $1"#,
+        id
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(row.map(|r| (r.act, r.others)))
 }
 
 /// What became of a cancel.

@@ -75,6 +75,8 @@ pub struct Gate {
     pub in_flight: i64,
     /// Upgrades that hold a slot or have been let in.
     pub taken: i64,
+    /// The target that was decided of.
+    pub target: Option<Uuid>,
 }
 
 /// Locks the rollouts of these types for the transaction, everything's shared, and reads them in a statement of its own. Lanes
@@ -93,7 +95,7 @@ pub async fn lock(db: &mut PgConnection, types: &[String]) -> sqlx::Result<BTree
     .fetch_all(&mut *db)
     .await?;
     let rows = sqlx::query!(
-        r#"select ro.service_type, ro.max_in_flight,
+        r#"select ro.service_type, ro.max_in_flight, ro.target_revision_id,
                   (ro.rollout_state = 'halted' or (select rollout_state from rollout where service_type = '*') = 'halted') as "halted!",
                   (select count(*) from task k where k.rollout_type = ro.service_type and k.slot_since is not null) as "in_flight!",
                   (select count(*) from task k where k.rollout_type = ro.service_type
@@ -112,6 +114,7 @@ pub async fn lock(db: &mut PgConnection, types: &[String]) -> sqlx::Result<BTree
                 max_in_flight: r.max_in_flight,
                 in_flight: r.in_flight,
                 taken: r.taken,
+                target: r.target_revision_id,
             };
             (r.service_type, gate)
         })
@@ -257,11 +260,47 @@ pub async fn set_target(
     Ok(())
 }
 
-/// Says of upgrades that wait where they will lead now.
+/// Whether a task has started and holds its slot.
+///
+/// # Errors
+/// From Postgres.
+pub async fn has_slot(db: &mut PgConnection, task: Uuid) -> sqlx::Result<bool> {
+    let slot = sqlx::query_scalar!(
+        r#"select slot_since is not null as "has!" from task where id = $1"#,
+        task
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(slot == Some(true))
+}
+
+/// Adds a reason to a halt that is on: whoever resumes must have read both.
+///
+/// # Errors
+/// From Postgres.
+pub async fn add_reason(db: &mut PgConnection, of: &str, reason: &str) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update rollout set reason = coalesce(reason || ' · and ', '') || $2 where service_type = $1 and rollout_state = 'halted'",
+        of,
+        reason
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Says of upgrades that wait where they will lead now. Locks their lanes.
 ///
 /// # Errors
 /// From Postgres.
 pub async fn retell(db: &mut PgConnection, of: &str, version: &str) -> sqlx::Result<()> {
+    let lanes = sqlx::query_scalar!(
+        "select instance_id from task where rollout_type = $1 and act = 'upgrade' and state <> 'running'",
+        of
+    )
+    .fetch_all(&mut *db)
+    .await?;
+    super::queue::lock_lanes(db, &lanes).await?;
     sqlx::query!(
         "update task set reason = 'upgrade from ' || r.chart_version || ' to ' || $2
          from instance i join entry_revision r on r.id = i.entry_revision_id

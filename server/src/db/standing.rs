@@ -96,7 +96,11 @@ pub async fn candidates(db: impl PgExecutor<'_>, own_team: &str) -> sqlx::Result
 /// # Errors
 /// From Postgres.
 pub async fn gated(db: impl PgExecutor<'_>) -> sqlx::Result<Vec<Row>> {
-    standing!("where task_state = 'gated' and task_id in (select id from task where state = 'gated') order by service_type, priority, task_id limit 5000")
+    standing!(
+        "where task_state = 'gated' and task_id in (
+            select id from (select id, row_number() over (partition by rollout_type order by priority, id) as n from task where state = 'gated') g where n <= 500)
+         order by service_type, priority, task_id"
+    )
         .fetch_all(db)
         .await
 }

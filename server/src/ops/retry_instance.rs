@@ -110,6 +110,8 @@ pub async fn cancel_task(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task, Err
     }
     let mut tx = ops.pool.begin().await?;
     let why = format!("{} cancelled it", actor.name);
+    db::queue::lock_lanes(&mut tx, &[task.instance_id.0]).await?;
+    let looked = db::queue::look(&mut tx, id).await?;
     let done = db::queue::cancel(&mut tx, task.instance_id.0, id, &why).await?;
     if done == Cancelled::TooLate {
         return Err(Problem::conflict("It has ended already.").into());
@@ -123,27 +125,26 @@ pub async fn cancel_task(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task, Err
     };
     db::event::insert(&mut tx, event).await?;
     if done == Cancelled::Ended {
-        // Nothing is left that would move the instance on: say so on it, so that a person can retry.
-        for state in [
-            InstanceState::Requested,
-            InstanceState::Provisioning,
-            InstanceState::Upgrading,
-        ] {
+        let (act, others) = looked.unwrap_or((None, false));
+        // Where nothing is left that would move the instance on, say so on it, so that a person can retry.
+        let own: &[InstanceState] = match TaskKind::parse(&task.kind) {
+            _ if others => &[],
+            Some(TaskKind::Provision) => &[InstanceState::Requested, InstanceState::Provisioning],
+            _ => &[InstanceState::Upgrading],
+        };
+        for state in own {
             db::instance::move_state(
                 &mut tx,
                 task.instance_id.0,
-                state,
+                *state,
                 InstanceState::Failed,
                 Some(&why),
             )
             .await?;
         }
         // Else the next tick would only ask again.
-        if task.kind == TaskKind::Upgrade.as_str() {
-            let why = format!(
-                "{}; until the catalog moves on, or somebody upgrades it",
-                why
-            );
+        if matches!(act.as_deref(), Some("upgrade" | "person_upgrade")) {
+            let why = format!("{why}; until the catalog moves on, or somebody upgrades it");
             db::instance::hold_version(&mut tx, task.instance_id.0, &why).await?;
         }
     }

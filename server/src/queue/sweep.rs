@@ -76,6 +76,7 @@ async fn keep_house(pool: &PgPool) {
             db::queue::drop_old_partitions(pool, HISTORY_MONTHS).await,
         ),
         ("notifications", db::notification::delete_old(pool).await),
+        ("drift", db::drift::delete_old(pool).await),
         ("sessions", db::session::delete_expired(pool).await),
         ("reveals", db::reveal::delete_expired(pool).await),
         ("idempotency", db::idempotency::delete_old(pool).await),

@@ -52,6 +52,8 @@ pub struct Context {
     pub changes: Changes,
     /// Labels what is ours.
     pub installation: String,
+    /// Whether this is a tick's look at everything, or one in between that a watch asked for.
+    pub whole: bool,
 }
 
 /// Why a check failed.

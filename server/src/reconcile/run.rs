@@ -20,6 +20,9 @@ use tracing::Instrument;
 /// Changes are gathered for this long before a check runs between ticks.
 const GATHER: Duration = Duration::from_millis(700);
 
+/// Helm is busy in a large cluster: a look between ticks rests this long after the one before.
+const REST: Duration = Duration::from_secs(3);
+
 /// Ticks while this process leads, until told to stop; a tick that runs is finished.
 pub async fn run(
     cx: impl Fn(Leading) -> Context,
@@ -55,6 +58,7 @@ async fn lead(
         None => (None, None),
     };
     let mut told = told.subscribe();
+    let mut looked = Instant::now();
     loop {
         tick(&cx).await;
         let next = Instant::now() + cx.rules.interval;
@@ -72,9 +76,12 @@ async fn lead(
                     between(&cx, Check::VersionDrift, None, stop).await;
                     while told.try_recv().is_ok() {}
                 }
-                () = release_changed(&mut released) => {
+                () = release_changed(&mut released), if looked.elapsed() > REST => {
                     between(&cx, Check::Drift, watched.clone(), stop).await;
+                    looked = Instant::now();
                 }
+                // The arm above is asked again once its rest is over.
+                () = tokio::time::sleep_until(looked + REST), if looked.elapsed() <= REST => {}
             }
         }
     }
@@ -103,6 +110,7 @@ async fn between(
         () = tokio::time::sleep(GATHER) => {}
     }
     let mut cx = cx.clone();
+    cx.whole = false;
     if let Some(watched) = watched {
         // Until the watch has shown everything there is nothing to compare with; the tick will.
         if watched.listing().unknown.contains_key("") {

@@ -42,16 +42,10 @@ pub fn plan(gated: &[Row], gates: &BTreeMap<String, Gate>) -> Plan {
             .as_deref()
             .and_then(Act::parse)
             .unwrap_or(Act::Upgrade);
-        let mut facts = row.facts();
         let gate = gates.get(service_type);
-        if gate.is_some_and(|g| g.halted) && facts.halted.is_none() {
-            facts.halted = Some("halted a moment ago".into());
-        }
-        // Started before: it holds its slot between its attempts, and what it broke must not keep it from mending that.
+        let mut facts = super::gate::facts(row, act, gate);
+        // Started before: it holds its slot between its attempts.
         let started = row.slot_since.is_some();
-        if started {
-            facts.incomplete = None;
-        }
         let left = free.entry(service_type).or_insert(0);
         if !started && *left <= 0 {
             facts.full = gate.map(|g| {
@@ -143,7 +137,7 @@ pub async fn admit_forever(
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = told_of_rollout(&mut told) => {}
+            () = told_of_rollout(&mut told) => while told.try_recv().is_ok() {},
             () = tokio::time::sleep(pause.mul_f64(0.75 + crate::ids::jitter() / 2.0)) => {}
         }
     }

@@ -3,6 +3,7 @@
 //! while halted, over the cap, or outside its window.
 
 mod admit;
+mod gate;
 mod start;
 mod target;
 

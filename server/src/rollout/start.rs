@@ -44,17 +44,16 @@ pub async fn may_start(tx: &mut PgConnection, task: &Claimed) -> Result<Start, F
         .and_then(Act::parse)
         .unwrap_or(Act::Upgrade);
     let Some(target) = row.target_id else {
-        return Err(Fault::Rejected("its entry has left the catalog".into()));
+        // Its entry has left the catalog: there is nothing to move to, and nobody to blame.
+        return Ok(Start::Nothing);
     };
     if target == row.entry_revision_id && row.state == "ready" {
         return Ok(Start::Nothing);
     }
-    let mut facts = row.facts();
+    let gate = gates.get(&service_type);
+    let mut facts = super::gate::facts(&row, act, gate);
     let started = row.slot_since.is_some();
-    if started {
-        facts.incomplete = None;
-    }
-    if let Some(gate) = gates.get(&service_type)
+    if let Some(gate) = gate
         && !started
         && gate.in_flight >= i64::from(gate.max_in_flight)
     {
@@ -74,19 +73,26 @@ pub async fn may_start(tx: &mut PgConnection, task: &Claimed) -> Result<Start, F
     }
     let work = db::instance::load_work(&mut *tx, task.instance_id).await?;
     let (revision, _) = db::catalog::load(&mut *tx, target).await?;
-    let full =
-        parameters::check(&revision.entry.parameters, &work.parameters).map_err(|errors| {
+    let full = match parameters::check(&revision.entry.parameters, &work.parameters) {
+        Ok(full) => full,
+        Err(errors) => {
             let words: Vec<String> = errors
                 .iter()
                 .map(|e| format!("{} {}", e.pointer, e.detail))
                 .collect();
-            Fault::Rejected(format!(
-                "its parameters do not fit {} {}: {}",
-                service_type,
+            let why = format!(
+                "its parameters do not fit {service_type} {}: {}",
                 revision.entry.chart_version,
                 words.join("; ")
-            ))
-        })?;
+            );
+            if act != Act::Upgrade {
+                return Err(Fault::Rejected(why));
+            }
+            // That instance's problem, not the chart's: it is held, and the others go on.
+            db::instance::hold_version(tx, task.instance_id, &why).await?;
+            return Ok(Start::Nothing);
+        }
+    };
     // Judged by the catalog of the moment: a target that moved while it waited is not installed on the way.
     let payload = json!({"entry_revision": target, "parameters": full});
     let reason = match act {

@@ -11,6 +11,7 @@ use svcforge_app::domain::InstanceState;
 
 /// Removes it, at the revision it points to: that revision is there even when the catalog has moved on.
 pub(super) async fn run(tasks: &Tasks, attempt: &Attempt) -> Result<(), Fault> {
+    super::may_go_on(&mut *tasks.pool.acquire().await?, &attempt.task).await?;
     let job = load_job(&tasks.pool, attempt.task.instance_id, None).await?;
     tasks.provisioner.remove(&job, attempt).await
 }

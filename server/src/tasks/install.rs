@@ -1,23 +1,19 @@
 //! Provision (install or repair, at the revision the instance points to), upgrade and rollback (at the revision the task names).
 
-use super::{Tasks, event, load_job, unfinished};
+use super::{LOOK_AGAIN, Tasks, event, load_job, unfinished};
 use crate::{
     db::{self, queue::Claimed},
     provision::Fault,
     queue::{Attempt, Ending, Stop},
     rollout::{Start, may_start},
 };
-use jiff::SignedDuration;
 use serde_json::{Map, Value};
 use sqlx::PgConnection;
-use svcforge_app::domain::{Act, Facts, InstanceState, Ruling, may_act};
+use svcforge_app::domain::InstanceState;
 use uuid::Uuid;
 
 /// What an instance is moved to.
 type Target = (Uuid, Map<String, Value>);
-
-/// A repair that a pause keeps back looks again after this long.
-const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
 /// The target that a task names.
 fn target(payload: &Value) -> Option<Target> {
@@ -32,10 +28,7 @@ pub(super) async fn run(
     moving: InstanceState,
 ) -> Result<(), Fault> {
     let Some(target) = begin(tasks, attempt, moving).await? else {
-        attempt.log(
-            "svcforge",
-            "it runs the catalog's version already; there is nothing to do",
-        );
+        attempt.log("svcforge", "there is nothing to move it to");
         return Ok(());
     };
     let job = load_job(&tasks.pool, attempt.task.instance_id, target).await?;
@@ -64,10 +57,20 @@ async fn begin(
         return Err(Fault::Stopped(Stop::LeaseLost));
     }
     if found.state != moving && !found.state.may_become(moving) {
-        return Err(Fault::Stopped(Stop::Asked(format!(
-            "the service is {} now",
-            found.state
-        ))));
+        if matches!(
+            found.state,
+            InstanceState::Deleting | InstanceState::Deleted
+        ) {
+            return Err(Fault::Stopped(Stop::Asked(format!(
+                "the service is {} now",
+                found.state
+            ))));
+        }
+        // Another kind of work is between its attempts: what was asked waits for it, and is not thrown away.
+        return Err(Fault::NotYet {
+            why: format!("the service is {} now", found.state),
+            until: Some(db::now(&mut *tx).await? + LOOK_AGAIN),
+        });
     }
     let mut reason = task.reason.clone();
     let target = if task.rollout_type.is_some() {
@@ -76,11 +79,16 @@ async fn begin(
                 reason = now;
                 Some((revision, parameters))
             }
-            Start::Nothing => return Ok(None),
+            Start::Nothing => {
+                // Whatever target it once named was not installed: the ending must not point the instance there.
+                db::queue::clear_payload(&mut tx, task.id, task.token).await?;
+                tx.commit().await?;
+                return Ok(None);
+            }
             Start::NotYet { why, until } => return Err(Fault::NotYet { why, until }),
         }
     } else {
-        may_repair(&mut tx, task).await?;
+        super::may_go_on(&mut tx, task).await?;
         target(&task.payload)
     };
     if found.state != moving {
@@ -95,28 +103,6 @@ async fn begin(
     }
     tx.commit().await?;
     Ok(Some(target))
-}
-
-/// The machine's own repair waits while it is paused.
-async fn may_repair(tx: &mut PgConnection, task: &Claimed) -> Result<(), Fault> {
-    if task.act.as_deref() != Some(Act::Repair.as_str()) {
-        return Ok(());
-    }
-    let Some(row) = db::standing::of(&mut *tx, &[task.instance_id]).await?.pop() else {
-        return Ok(());
-    };
-    let now = row.now.to_jiff();
-    let facts = Facts {
-        paused: row.paused,
-        ..Facts::default()
-    };
-    match may_act(Act::Repair, &facts) {
-        Ruling::Wait { why, .. } => Err(Fault::NotYet {
-            why,
-            until: Some(now + LOOK_AGAIN),
-        }),
-        _ => Ok(()),
-    }
 }
 
 fn verb(moving: InstanceState) -> &'static str {
@@ -168,6 +154,10 @@ async fn halt(tx: &mut PgConnection, task: &Claimed, error: &str) -> sqlx::Resul
     let Some(service_type) = &task.rollout_type else {
         return Ok(());
     };
+    // What never started says nothing about the chart.
+    if !db::rollout::has_slot(tx, task.id).await? {
+        return Ok(());
+    }
     let work = db::instance::load_work(&mut *tx, task.instance_id).await?;
     let reason = format!(
         "the upgrade of {} ({}) failed: {error}",

@@ -15,7 +15,7 @@ use crate::{
 use async_trait::async_trait;
 use sqlx::{PgConnection, PgPool};
 use std::sync::Arc;
-use svcforge_app::domain::{InstanceState, TaskKind, task::KINDS};
+use svcforge_app::domain::{Act, Facts, InstanceState, Ruling, TaskKind, may_act, task::KINDS};
 use uuid::Uuid;
 
 /// Attempts of a first install or a repair.
@@ -138,6 +138,32 @@ async fn unfinished(tx: &mut PgConnection, task: &Claimed, ending: &Ending) -> s
             )
             .await
         }
+        _ => Ok(()),
+    }
+}
+
+/// A repair or an expiry that is paused looks again after this long.
+const LOOK_AGAIN: jiff::SignedDuration = jiff::SignedDuration::from_secs(30);
+
+/// What svcforge does by itself waits while it is paused: asked again when it is claimed.
+async fn may_go_on(tx: &mut PgConnection, task: &Claimed) -> Result<(), Fault> {
+    let act = match task.act.as_deref().and_then(Act::parse) {
+        Some(act @ (Act::Repair | Act::Expiry)) => act,
+        _ => return Ok(()),
+    };
+    let Some(row) = db::standing::of(&mut *tx, &[task.instance_id]).await?.pop() else {
+        return Ok(());
+    };
+    let now = row.now.to_jiff();
+    let facts = Facts {
+        paused: row.paused,
+        ..Facts::default()
+    };
+    match may_act(act, &facts) {
+        Ruling::Wait { why, .. } => Err(Fault::NotYet {
+            why,
+            until: Some(now + LOOK_AGAIN),
+        }),
         _ => Ok(()),
     }
 }

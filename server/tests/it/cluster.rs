@@ -781,3 +781,110 @@ fn helms_kubeconfig_holds_one_cluster_only() {
     let error = cluster::write_for_helm(&settings(Some("c")), &dir.path().join("c")).unwrap_err();
     assert!(error.to_string().contains("no context \"c\""), "{error}");
 }
+
+/// C3: when the first install fails there is no deployed release; trying again works all the same. C2: an upgrade whose hook times
+/// out leaves an older `deployed` revision behind a newer failed one; the highest is the truth, and nobody imagines drift.
+#[tokio::test]
+async fn c2_c3_a_hook_that_times_out() {
+    let app = TestApp::new().await;
+    publish_chart(&app, "1.0.0", SLOW).await;
+    app.worker(provisioner(&app, Duration::from_secs(4)).await);
+    let member = app.client("member");
+    let id = member.ask("x", "slow-hook", json!({})).await;
+    let (namespace, release) = place(&member.get(&format!("/api/v1/instances/{id}")).await.1);
+    let statuses = || {
+        let text = kubectl(&[
+            "-n",
+            &namespace,
+            "get",
+            "secret",
+            "-l",
+            &format!("owner=helm,name={release}"),
+            "--sort-by=.metadata.creationTimestamp",
+            "-o",
+            "jsonpath={.items[*].metadata.labels.status}",
+        ]);
+        text.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let due = || {
+        sqlx::query("update task set run_after = now() where state = 'parked'")
+            .execute(&app.db.pool)
+    };
+    let let_go = || {
+        let job = format!("{release}-hook");
+        try_kubectl(&[
+            "-n",
+            &namespace,
+            "patch",
+            "job",
+            &job,
+            "-p",
+            "{\"spec\":{\"suspend\":false}}",
+        ]);
+    };
+    crate::support::proxy::until(
+        "the first install fails",
+        Duration::from_secs(60),
+        async || {
+            let (_, page) = member.get(&format!("/api/v1/instances/{id}")).await;
+            page["last_error"].is_string() && statuses().contains(&"failed".to_owned())
+        },
+    )
+    .await;
+    assert!(!statuses().contains(&"deployed".to_owned()));
+    crate::support::proxy::until("trying again works", Duration::from_secs(90), async || {
+        due().await.unwrap();
+        let_go();
+        member.get(&format!("/api/v1/instances/{id}")).await.1["state"] == "ready"
+    })
+    .await;
+    assert_eq!(statuses().last().map(String::as_str), Some("deployed"));
+    // The upgrade's hook times out for good.
+    publish_chart(&app, "1.1.0", SLOW).await;
+    let (status, body) = app
+        .client("admin")
+        .post(&format!("/api/v1/instances/{id}/upgrade"), json!({}))
+        .await;
+    assert_eq!(status, 202, "{body}");
+    crate::support::proxy::until(
+        "the upgrade fails for good",
+        Duration::from_secs(120),
+        async || {
+            due().await.unwrap();
+            member.get(&format!("/api/v1/instances/{id}")).await.1["state"] == "failed"
+        },
+    )
+    .await;
+    let left = statuses();
+    assert!(
+        left.contains(&"deployed".to_owned()) && left.last().map(String::as_str) == Some("failed"),
+        "{left:?}"
+    );
+    let head = cluster::release::head(&clients().await, &namespace, &release)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(head.status, "failed", "the highest is the truth");
+    // Back to what it ran: a rollback is an install of the older entry revision.
+    let (status, _) = member
+        .post(
+            &format!("/api/v1/instances/{id}/rollback"),
+            json!({"reason": "1.1.0 hangs"}),
+        )
+        .await;
+    assert_eq!(status, 202);
+    crate::support::proxy::until("rolled back", Duration::from_secs(90), async || {
+        due().await.unwrap();
+        let_go();
+        member.get(&format!("/api/v1/instances/{id}")).await.1["state"] == "ready"
+    })
+    .await;
+    let (_, page) = member.get(&format!("/api/v1/instances/{id}")).await;
+    assert_eq!(page["chart_version"], "1.0.0");
+    assert!(
+        page["hold"].as_str().unwrap().contains("1.1.0 hangs"),
+        "{page}"
+    );
+}

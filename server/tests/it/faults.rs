@@ -620,7 +620,7 @@ async fn a_seeded_mix_keeps_the_invariants() {
     let scripted = Arc::new(svcforge::provision::scripted::Scripted::new(
         Duration::from_millis(40),
     ));
-    let mut workers = vec![app.worker(scripted.clone()), app.worker(scripted.clone())];
+    let mut workers = [app.worker(scripted.clone()), app.worker(scripted.clone())];
     let (member, admin) = (app.client("member"), app.client("admin"));
     let mut ids: Vec<String> = vec![];
     let (mut asked, mut version, mut halted) = (0, 0, false);

@@ -1051,3 +1051,175 @@ async fn q10_a_first_install_does_not_wait_behind_a_fleets_rollout() {
         "the rollout goes on behind it"
     );
 }
+
+/// A target that no tick has decided of yet may be a downgrade: nothing moves to it, whatever was already let in.
+#[tokio::test]
+async fn nothing_starts_towards_a_target_that_was_not_looked_at() {
+    let f = Fleet::new(&[("alpha", "a")], json!({})).await;
+    f.r.tick_well().await;
+    assert_eq!(f.upgrades().await["a"], "ready", "let in, towards 1.1.0");
+    f.app.make_version("0.8.0", true, json!({})).await;
+    f.app.scripted(Duration::ZERO);
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while f.upgrades().await.get("a").map(String::as_str) != Some("gated") {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert!(
+            std::time::Instant::now() < until,
+            "{:?}",
+            f.upgrades().await
+        );
+    }
+    f.r.tick_well().await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(f.versions().await["0.9.0"], 1, "it did not go down");
+    assert!(
+        f.rollout().await["reason"]
+            .as_str()
+            .unwrap()
+            .contains("downgrade")
+    );
+}
+
+/// A person's upgrade whose target goes away before it starts leaves the instance where it is.
+#[tokio::test]
+async fn an_upgrade_with_nothing_left_to_do_points_the_instance_nowhere() {
+    let f = Fleet::new(&[("demo", "a")], json!({})).await;
+    let (status, _) = f
+        .app
+        .client("member")
+        .post(
+            &format!("/api/v1/instances/{}/upgrade", f.id("a")),
+            json!({}),
+        )
+        .await;
+    assert_eq!(status, 202);
+    sqlx::query("insert into catalog_revision (digest) values ('\\x01')")
+        .execute(&f.app.db.pool)
+        .await
+        .unwrap();
+    sqlx::query("insert into catalog_item select (select max(id) from catalog_revision), 'cache', entry_revision_id from instance").execute(&f.app.db.pool).await.unwrap();
+    f.app.scripted(Duration::ZERO);
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while !f.upgrades().await.is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert!(std::time::Instant::now() < until);
+    }
+    assert_eq!(
+        f.versions().await,
+        BTreeMap::from([("0.9.0".to_owned(), 1)])
+    );
+}
+
+/// One whose parameters do not fit is held; its type goes on.
+#[tokio::test]
+async fn parameters_that_do_not_fit_hold_that_instance_and_halt_nobody() {
+    let f = Fleet::new(
+        &[("alpha", "a"), ("alpha", "b")],
+        json!({"parameters": {"type": "object", "additionalProperties": false, "properties": {}}}),
+    )
+    .await;
+    sqlx::query("update instance set parameters = '{\"memory_mb\": 64}' where name = 'a'")
+        .execute(&f.app.db.pool)
+        .await
+        .unwrap();
+    f.app.scripted(Duration::ZERO);
+    let until = std::time::Instant::now() + Duration::from_secs(30);
+    while f.versions().await.get("1.1.0") != Some(&1) {
+        f.r.tick_well().await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(
+            std::time::Instant::now() < until,
+            "{:?}",
+            f.versions().await
+        );
+    }
+    assert_eq!(f.rollout().await["state"], "active");
+    let (_, page) = f
+        .app
+        .client("admin")
+        .get(&format!("/api/v1/instances/{}", f.id("a")))
+        .await;
+    assert!(
+        page["hold"].as_str().unwrap().contains("memory_mb"),
+        "{page}"
+    );
+    assert_eq!(page["state"], "ready");
+}
+
+/// A repair under way: what a person asks waits for it, and cancelling something else does not fail it.
+#[tokio::test]
+async fn a_repair_is_neither_overtaken_nor_failed_by_other_work() {
+    let f = Fleet::new(&[("demo", "a")], json!({})).await;
+    f.set_window("a", &window(false)).await;
+    f.r.tick_well().await;
+    let member = f.app.client("member");
+    f.r.releases
+        .remove(&f.made["a"].namespace, &f.made["a"].release);
+    f.r.tick_well().await;
+    assert_eq!(f.app.state_of(f.id("a")).await, "provisioning");
+    let (_, tasks) = member
+        .get(&format!("/api/v1/instances/{}/tasks", f.id("a")))
+        .await;
+    let upgrade = tasks["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|t| t["kind"] == "upgrade")
+        .unwrap()
+        .clone();
+    let (status, _) = member
+        .post(
+            &format!("/api/v1/tasks/{}/cancel", upgrade["id"].as_str().unwrap()),
+            json!({}),
+        )
+        .await;
+    assert_eq!(status, 202);
+    assert_eq!(
+        f.app.state_of(f.id("a")).await,
+        "provisioning",
+        "the repair still works on it"
+    );
+    f.app.scripted(Duration::from_millis(20));
+    f.app.wait(&f.id("a").to_string(), &["ready"]).await;
+    f.r.tick_well().await;
+    assert!(
+        f.upgrades().await.is_empty(),
+        "cancelled means held until the catalog moves on"
+    );
+}
+
+/// N7 at the claim: an expiry that was parked for its grace waits while a person has paused it.
+#[tokio::test]
+async fn a_paused_expiry_removes_nothing() {
+    let f = Fleet::new(&[("demo", "a")], json!({})).await;
+    sqlx::query("update instance set expires_at = now()")
+        .execute(&f.app.db.pool)
+        .await
+        .unwrap();
+    f.r.tick_well().await;
+    let (status, _) = f
+        .app
+        .client("member")
+        .post(
+            &format!("/api/v1/instances/{}/pause", f.id("a")),
+            json!({"reason": "wait"}),
+        )
+        .await;
+    assert_eq!(status, 200);
+    f.app.scripted(Duration::ZERO);
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while !matches!(f.app.open_tasks(f.id("a")).await.first(), Some((_, state)) if state == "parked")
+    {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert!(
+            std::time::Instant::now() < until,
+            "{:?}",
+            f.app.open_tasks(f.id("a")).await
+        );
+    }
+    assert_eq!(
+        f.app.state_of(f.id("a")).await,
+        "deleting",
+        "nothing was removed"
+    );
+}

@@ -36,6 +36,7 @@ pub async fn run(cx: &Context) -> Result<(), CheckError> {
     };
     let listing = match list(cx, &releases).await {
         Ok(listing) => listing,
+        Err(error) if !cx.whole => return Err(error),
         Err(error) => {
             let mut tx = cx.leading.begin(&cx.pool).await?;
             db::drift::set_sweep(&mut tx, Some(&error.to_string())).await?;
@@ -47,8 +48,15 @@ pub async fn run(cx: &Context) -> Result<(), CheckError> {
     let now = db::now(&cx.pool).await?.as_second();
     let findings = confirm(cx, &releases, judge_all(cx, &known, &listing, now), now).await;
     let gone = keep(cx, &known, &findings).await?;
-    repair(cx, &gone).await?;
-    orphans(cx, &known, &listing).await
+    let unsure = findings
+        .iter()
+        .any(|(_, f)| matches!(f, Finding::Unknown(_)));
+    repair(cx, &gone, unsure).await?;
+    // Between ticks only what is gone or changed is looked for: the tick tells the rest.
+    if cx.whole {
+        orphans(cx, &known, &listing).await?;
+    }
+    Ok(())
 }
 
 async fn list(cx: &Context, releases: &Arc<dyn Releases>) -> Result<Listing, CheckError> {
@@ -170,9 +178,12 @@ async fn keep(
     changed.retain(|(id, _)| details.get(id).is_some_and(|d| !d.busy && !d.held));
     verdicts.retain(|v| v.verdict != "changed" || details.get(&v.id).is_some_and(|d| !d.busy));
     let mut tx = cx.leading.begin(&cx.pool).await?;
-    db::drift::set_sweep(&mut tx, None).await?;
+    if cx.whole {
+        db::drift::set_sweep(&mut tx, None).await?;
+    }
+    let mut differ = vec![];
     if !verdicts.is_empty() || !present.is_empty() || stale {
-        db::drift::keep_verdicts(&mut tx, &verdicts, &present).await?;
+        differ = db::drift::keep_verdicts(&mut tx, &verdicts, &present).await?;
     }
     let held = if changed.is_empty() {
         vec![]
@@ -207,20 +218,21 @@ async fn keep(
         };
         crate::notify::tell(&*cx.notifier, note).await;
     }
-    for v in &verdicts {
-        cx.changes.changed("instance", v.id);
+    for id in &differ {
+        cx.changes.changed("instance", id);
     }
-    if !verdicts.is_empty() || !present.is_empty() {
+    if !differ.is_empty() {
         cx.changes.changed("drift", "verdicts");
     }
     Ok(gone)
 }
 
-async fn repair(cx: &Context, gone: &[Uuid]) -> Result<(), CheckError> {
+async fn repair(cx: &Context, gone: &[Uuid], unsure: bool) -> Result<(), CheckError> {
     let mut tx = cx.leading.begin(&cx.pool).await?;
     let budget = db::drift::budget(&mut tx).await?;
     if gone.is_empty() {
-        if !budget.asked.is_empty() || !budget.released.is_empty() {
+        // Where not everything could be seen, what an admin was asked still stands.
+        if !unsure && (!budget.asked.is_empty() || !budget.released.is_empty()) {
             db::drift::clear_brake(&mut tx).await?;
         }
         tx.commit().await?;
@@ -257,6 +269,10 @@ async fn brake(
             namespace = %d.namespace,
             error = %format!("provisioned again {} times within a day, and gone again: a person must look", d.repairs)
         );
+    }
+    if !plan.not_sticking.is_empty() {
+        let why = "its release was provisioned again five times within a day, and is gone again: retry it once the cause is found";
+        db::drift::hold_not_sticking(tx, &plan.not_sticking, why).await?;
     }
     if plan.braked.is_empty() {
         if plan.paced.is_empty() && (!budget.asked.is_empty() || !budget.released.is_empty()) {

@@ -92,7 +92,12 @@ async fn remove(cx: &Context, batch: &[Due]) -> Result<(), CheckError> {
             payload: json!({}),
             reason,
             requested_by: "reconciler",
-            act: Act::Expiry,
+            // What a person removed, or what has begun, is not kept back by a pause.
+            act: if d.state == "deleting" {
+                Act::Delete
+            } else {
+                Act::Expiry
+            },
             rollout_type: None,
         })
         .collect();

@@ -153,7 +153,7 @@ async fn settle_targets(cx: &Context) -> Result<Vec<(Type, Option<Entry>)>, Chec
         return Ok(types);
     }
     let versions = db::rollout::versions(&cx.pool, None).await?;
-    let mut halted = vec![];
+    let (mut halted, mut moved) = (vec![], vec![]);
     let mut tx = cx.leading.begin(&cx.pool).await?;
     for (row, entry) in stale {
         let Some(current) = row.current_id else {
@@ -164,15 +164,23 @@ async fn settle_targets(cx: &Context) -> Result<Vec<(Type, Option<Entry>)>, Chec
         if row.target_revision_id == Some(current) {
             continue;
         }
-        db::rollout::retell(&mut tx, of, &entry.chart_version).await?;
+        moved.push((of.clone(), entry.chart_version.clone()));
         let running = versions.get(of).map(Vec::as_slice).unwrap_or_default();
-        if let Some(why) = must_halt(entry, running)
-            && db::rollout::halt(&mut tx, of, "svcforge", &why).await?
-        {
+        let Some(why) = must_halt(entry, running) else {
+            continue;
+        };
+        if db::rollout::halt(&mut tx, of, "svcforge", &why).await? {
             halted.push((of.clone(), why));
+        } else {
+            db::rollout::add_reason(&mut tx, of, &why).await?;
         }
     }
     tx.commit().await?;
+    for (of, version) in moved {
+        let mut tx = cx.leading.begin(&cx.pool).await?;
+        db::rollout::retell(&mut tx, &of, &version).await?;
+        tx.commit().await?;
+    }
     for (service_type, reason) in halted {
         tracing::warn!(event = "rollout.halted", service_type = %service_type, reason = %reason);
         cx.changes.changed("rollout", &service_type);

@@ -175,6 +175,7 @@ impl Reconciler {
             },
             changes: app.ops.changes.clone(),
             installation: "me".into(),
+            whole: true,
         };
         Self {
             cx,
