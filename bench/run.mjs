@@ -25,13 +25,17 @@ const at = (sorted, q) => sorted[Math.min(sorted.length - 1, Math.floor(q * sort
 /// JSON lines of a command, as rows; a peer that fails is said to have.
 const rows = [];
 const measure = (command, ...args) => {
-  try {
-    for (const line of execFileSync(command, args, { encoding: "utf8", maxBuffer: 1 << 26, stdio: ["ignore", "pipe", "inherit"] }).trim().split("\n")) {
+  const take = (text) => {
+    for (const line of text.trim().split("\n").filter(Boolean)) {
       const row = JSON.parse(line);
       rows.push(row);
       console.error(`${row.row} ${row.what}: ${row.value.toFixed(1)} ${row.unit}`);
     }
+  };
+  try {
+    take(execFileSync(command, args, { encoding: "utf8", maxBuffer: 1 << 26, stdio: ["ignore", "pipe", "inherit"] }));
   } catch (error) {
+    take(error.stdout ?? "");
     console.error(`${command} ${args[0]}: ${error.message}`);
     rows.push({ row: "–", what: `${command.split("/").pop()} ${args[0]} failed`, value: NaN, unit: "" });
   }
@@ -40,7 +44,7 @@ const value = (what) => rows.find((r) => r.what.startsWith(what))?.value;
 const JOBS = process.env.SVCFORGE_BENCH_JOBS ?? "100000";
 if (want("queue")) {
   // Three rounds in turns: one machine's moods fall on all alike. The best of each counts.
-  for (let round = 0; round < 3; round++) {
+  for (let round = 0; round < Number(process.env.SVCFORGE_BENCH_ROUNDS ?? 3); round++) {
     measure(env("ENGINE"), "queue", run.pg_dsn, JOBS);
     measure("node", `${env("PEERS")}/peers.mjs`, run.pg_dsn, JOBS);
     const name = `river_${Date.now()}`;

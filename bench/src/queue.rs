@@ -198,6 +198,8 @@ pub async fn blocked(dsn: &str, jobs: i64) -> anyhow::Result<()> {
     .bind(i32::try_from(jobs / 200)?)
     .execute(&pool)
     .await?;
+    // A hundred thousand rows at once: Postgres must know of them, as it would where they came one by one.
+    sqlx::query("vacuum analyze task").execute(&pool).await?;
     fill(&pool, free).await?;
     let mut times = vec![];
     let me = svcforge::ids::new_id();
