@@ -1,4 +1,4 @@
-//! What changed, told to every process: after the commit, gathered for a moment, never in the way of the change.
+//! What changed, told to every process: after the commit, the first at once and what follows gathered, never in the way of the change.
 
 use crate::db;
 use sqlx::PgPool;
@@ -10,7 +10,7 @@ pub const CHANGED: &str = "svcforge_changed";
 /// Channel that wakes workers.
 pub const WORK: &str = "svcforge_work";
 
-/// How long changes are gathered before they are told.
+/// How long what follows is gathered: under load one statement tells of many, and what comes alone is told at once.
 const GATHER: Duration = Duration::from_millis(5);
 
 /// Tells changes. Cheap to clone; telling never blocks and never fails (workers poll; a page that missed something is told `reset` when the listener is back).
@@ -25,7 +25,6 @@ impl Changes {
         let (tx, mut rx) = mpsc::unbounded_channel::<(&'static str, String)>();
         tokio::spawn(async move {
             while let Some(first) = rx.recv().await {
-                tokio::time::sleep(GATHER).await;
                 let mut gathered = BTreeSet::from([first]);
                 while let Ok(more) = rx.try_recv() {
                     gathered.insert(more);
@@ -43,6 +42,7 @@ impl Changes {
                         tracing::debug!(event = "changes.lost", %error);
                     }
                 }
+                tokio::time::sleep(GATHER).await;
             }
         });
         Self { tx }

@@ -42,16 +42,22 @@ impl Note {
 /// Who is told.
 #[async_trait]
 pub trait Notifier: Send + Sync + 'static {
-    /// Tells.
+    /// Tells all of it, at once.
     ///
     /// # Errors
     /// When it could not even be kept.
-    async fn notify(&self, note: &Note) -> anyhow::Result<()>;
+    async fn notify(&self, notes: &[Note]) -> anyhow::Result<()>;
 }
 
-/// Tells; a failure is logged and stops nothing.
-pub async fn tell(notifier: &dyn Notifier, note: Note) {
-    if let Err(error) = notifier.notify(&note).await {
+/// Tells; a failure is logged for every note and stops nothing.
+pub async fn tell(notifier: &dyn Notifier, notes: &[Note]) {
+    if notes.is_empty() {
+        return;
+    }
+    let Err(error) = notifier.notify(notes).await else {
+        return;
+    };
+    for note in notes {
         tracing::error!(
             event = "notify.failed",
             instance_id = note.instance_id.map(|id| id.to_string()),
@@ -72,8 +78,12 @@ pub struct Outbox {
 
 #[async_trait]
 impl Notifier for Outbox {
-    async fn notify(&self, note: &Note) -> anyhow::Result<()> {
-        db::notification::insert(&self.pool, note.kind, &note.payload(), &self.sinks).await?;
+    async fn notify(&self, notes: &[Note]) -> anyhow::Result<()> {
+        let (kinds, payloads): (Vec<String>, Vec<Value>) = notes
+            .iter()
+            .map(|note| (note.kind.to_owned(), note.payload()))
+            .unzip();
+        db::notification::insert(&self.pool, &kinds, &payloads, &self.sinks).await?;
         Ok(())
     }
 }

@@ -96,13 +96,13 @@ pub async fn details(db: impl PgExecutor<'_>, ids: &[Uuid]) -> sqlx::Result<Vec<
     sqlx::query_as!(
         Detail,
         r#"select i.id, i.team_id, t.slug as team, i.name, i.release_name as release, i.release_namespace as namespace,
-                  paused(i.id, i.team_id, i.service_type) as paused,
+                  z.words as "paused?",
                   exists (select from task k where k.instance_id = i.id
                             and (k.kind in ('provision', 'deprovision', 'rollback') or k.kind = 'upgrade' and k.state = 'running')) as "busy!",
                   case when i.hold_kind = 'not_sticking' then 1000
                        else (select count(*) from drift_repair d where d.instance_id = i.id and d.at > now() - interval '1 day') end as "repairs!",
                   i.hold_kind is not distinct from 'changed' as "held!"
-           from instance i join team t on t.id = i.team_id
+           from instance i join team t on t.id = i.team_id left join lateral pauses_of(i.id, i.team_id, i.service_type) z on true
            where i.id = any($1) and i.state = 'ready' order by i.release_name, i.release_namespace"#,
         ids
     )

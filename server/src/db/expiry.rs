@@ -35,12 +35,13 @@ pub async fn list_due(db: impl PgExecutor<'_>, limit: i64) -> sqlx::Result<Vec<D
     sqlx::query_as!(
         Due,
         r#"select i.id, i.team_id, t.slug as team, i.state, i.expires_at, coalesce(i.expires_at <= now(), false) as "expired!",
-                  paused(i.id, i.team_id, i.service_type) as paused,
+                  z.words as "paused?",
                   case when i.state = 'deleting' then
                     (select count(*) from task_history h where h.instance_id = i.id and h.kind = 'deprovision' and h.outcome = 'failed')
                     else 0 end as "failures!",
                   r.spec ->> 'delete_grace' as grace
            from instance i join team t on t.id = i.team_id join entry_revision r on r.id = i.entry_revision_id
+                left join lateral pauses_of(i.id, i.team_id, i.service_type) z on true
            where i.state <> 'deleted' and (i.expires_at <= now() or i.state = 'deleting')
              and not exists (select from task k where k.instance_id = i.id and k.kind = 'deprovision')
            order by i.expires_at nulls first, i.id limit $1"#,

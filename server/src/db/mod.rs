@@ -53,6 +53,8 @@ pub async fn connect(settings: &crate::config::Database) -> anyhow::Result<PgPoo
             ("statement_timeout", "15s"),
             ("idle_in_transaction_session_timeout", "30s"),
             ("lock_timeout", "10s"),
+            // Compiling a statement took 100 ms and more, for statements that run for five.
+            ("jit", "off"),
         ]);
     let pool = PgPoolOptions::new()
         .min_connections(settings.pool_min_size)

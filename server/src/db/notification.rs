@@ -4,28 +4,28 @@ use serde_json::Value;
 use sqlx::{PgExecutor, PgPool};
 use uuid::Uuid;
 
-/// Writes a notification, to be sent to each of these sinks.
+/// Writes notifications, each a kind and a payload, to be sent to each of these sinks.
 ///
 /// # Errors
 /// From Postgres.
 pub async fn insert(
     db: impl PgExecutor<'_>,
-    kind: &str,
-    payload: &Value,
+    kinds: &[String],
+    payloads: &[Value],
     sinks: &[String],
-) -> sqlx::Result<Uuid> {
-    let id = crate::ids::new_id();
+) -> sqlx::Result<()> {
+    let ids: Vec<Uuid> = kinds.iter().map(|_| crate::ids::new_id()).collect();
     sqlx::query!(
-        "with n as (insert into notification (id, kind, payload) values ($1, $2, $3) returning id)
+        "with n as (insert into notification (id, kind, payload) select * from unnest($1::uuid[], $2::text[], $3::jsonb[]) returning id)
          insert into notification_delivery (notification_id, sink) select n.id, s from n, unnest($4::text[]) s",
-        id,
-        kind,
-        payload,
+        &ids,
+        kinds,
+        payloads,
         sinks
     )
     .execute(db)
     .await?;
-    Ok(id)
+    Ok(())
 }
 
 /// As [`insert`], to the sinks that the leader last named: for those who do not know them.

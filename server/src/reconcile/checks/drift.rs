@@ -207,17 +207,18 @@ async fn keep(
         held
     };
     tx.commit().await?;
+    let mut notes = vec![];
     for id in &held {
         let Some(d) = details.get(id) else { continue };
         tracing::warn!(event = "drift.changed", instance_id = %id, team = %d.team, release = %d.release, namespace = %d.namespace);
-        let note = Note {
+        notes.push(Note {
             kind: "drift.changed",
             instance_id: Some(*id),
             team: Some(d.team.clone()),
             data: json!({"release": d.release, "namespace": d.namespace}),
-        };
-        crate::notify::tell(&*cx.notifier, note).await;
+        });
     }
+    crate::notify::tell(&*cx.notifier, &notes).await;
     for id in &differ {
         cx.changes.changed("instance", id);
     }
@@ -298,7 +299,7 @@ async fn brake(
                 team: None,
                 data: json!({"waiting": plan.braked.len(), "reason": reason}),
             };
-            crate::notify::tell(&*cx.notifier, note).await;
+            crate::notify::tell(&*cx.notifier, &[note]).await;
         }
     }
     Ok(())
@@ -362,6 +363,7 @@ async fn provision(cx: &Context, batch: &[&Detail], released: &[Uuid]) -> Result
     db::event::insert_many(&mut tx, &events).await?;
     db::drift::count_repairs(&mut tx, &moved, released).await?;
     tx.commit().await?;
+    let mut notes = vec![];
     for d in chosen {
         let Some(task_id) = created.get(&d.id) else {
             continue;
@@ -374,15 +376,15 @@ async fn provision(cx: &Context, batch: &[&Detail], released: &[Uuid]) -> Result
             namespace = %d.namespace,
             task_id = %task_id
         );
-        let note = Note {
+        notes.push(Note {
             kind: "drift.release_missing",
             instance_id: Some(d.id),
             team: Some(d.team.clone()),
             data: json!({"release": d.release, "namespace": d.namespace, "task_id": task_id}),
-        };
-        crate::notify::tell(&*cx.notifier, note).await;
+        });
         cx.changes.changed("instance", d.id);
     }
+    crate::notify::tell(&*cx.notifier, &notes).await;
     cx.changes.work();
     Ok(())
 }

@@ -190,7 +190,7 @@ async fn settle_targets(cx: &Context) -> Result<Vec<(Type, Option<Entry>)>, Chec
             team: None,
             data: json!({"service_type": service_type, "reason": reason}),
         };
-        crate::notify::tell(&*cx.notifier, note).await;
+        crate::notify::tell(&*cx.notifier, &[note]).await;
     }
     Ok(types)
 }

@@ -88,9 +88,9 @@ pub struct Notes {
 
 #[async_trait]
 impl Notifier for Notes {
-    async fn notify(&self, note: &Note) -> anyhow::Result<()> {
+    async fn notify(&self, notes: &[Note]) -> anyhow::Result<()> {
         anyhow::ensure!(!*lock(&self.refuse), "refused by the test");
-        lock(&self.kept).push(note.clone());
+        lock(&self.kept).extend_from_slice(notes);
         Ok(())
     }
 }

@@ -1,0 +1,165 @@
+//! Taking tasks, holding them, and what a holder may read.
+
+use super::Priority;
+use serde_json::Value;
+use sqlx::{PgConnection, PgPool};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// A task in a worker's hands.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// Its id.
+    pub id: Uuid,
+    /// Its kind.
+    pub kind: String,
+    /// Whose lane.
+    pub instance_id: Uuid,
+    /// For the handler.
+    pub payload: Value,
+    /// From 1.
+    pub attempt: i32,
+    /// How many there may be.
+    pub max_attempts: i32,
+    /// The fence.
+    pub token: i64,
+    /// Who asked.
+    pub requested_by: String,
+    /// Why.
+    pub reason: String,
+    /// What the attempt before this one ended in.
+    pub error: Option<String>,
+    /// Why it should not even begin, when somebody asked.
+    pub stop_reason: Option<String>,
+    /// The row of `may_act`'s table, as a word.
+    pub act: Option<String>,
+    /// The service type whose slots it takes.
+    pub rollout_type: Option<String>,
+    /// W3C trace context of who asked.
+    pub traceparent: Option<String>,
+}
+
+/// Takes up to `limit` heads of lanes, for one worker process: what is of `at_least` that priority.
+///
+/// The commit does not wait for the disk: a claim that a crash of Postgres forgets is a task that is still ready, and the attempt that
+/// holds it finds out with its first step, a fenced write that does wait (and with it every commit before), before it touches the world.
+///
+/// # Errors
+/// From Postgres.
+#[allow(clippy::too_many_arguments, reason = "one statement's parameters")]
+pub async fn claim(
+    pool: &PgPool,
+    worker: Uuid,
+    kinds: &[String],
+    limit: i64,
+    at_least: Priority,
+    lease: Duration,
+    deadline: Duration,
+) -> sqlx::Result<Vec<Claimed>> {
+    sqlx::query_as!(
+        Claimed,
+        "with quick as materialized (select set_config('synchronous_commit', 'off', true)),
+         head as materialized (
+             select id from task where state = 'ready' and kind = any($2) and priority <= $6
+             order by priority, rank, run_after, id limit $3 for update skip locked)
+         update task set state = 'running', attempt = attempt + 1, token = nextval('task_token'), worker = $1,
+                lease_until = clock_timestamp() + make_interval(secs => $4),
+                deadline_at = clock_timestamp() + make_interval(secs => $5),
+                started_at = coalesce(started_at, clock_timestamp())
+         from head, quick where task.id = head.id
+         returning task.id, kind, instance_id, payload, attempt, max_attempts, token as \"token!\", requested_by, reason, error, stop_reason,
+                   act, rollout_type, traceparent",
+        worker,
+        kinds,
+        limit,
+        lease.as_secs_f64(),
+        deadline.as_secs_f64(),
+        at_least as i16
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// What a heartbeat learned of one attempt.
+#[derive(Debug)]
+pub struct Beat {
+    /// Which task.
+    pub id: Uuid,
+    /// Why it should stop, when somebody asked.
+    pub stop_reason: Option<String>,
+}
+
+/// Renews leases. Attempts that are missing from the answer have been lost.
+///
+/// # Errors
+/// From Postgres.
+pub async fn heartbeat(
+    pool: &PgPool,
+    ids: &[Uuid],
+    tokens: &[i64],
+    lease: Duration,
+) -> sqlx::Result<Vec<Beat>> {
+    sqlx::query_as!(
+        Beat,
+        "update task set lease_until = clock_timestamp() + make_interval(secs => $3)
+         from unnest($1::uuid[], $2::bigint[]) as held (id, token)
+         where task.id = held.id and task.token = held.token returning task.id, stop_reason",
+        ids,
+        tokens,
+        lease.as_secs_f64()
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// Whether the attempt still holds its task; locks the task for the transaction when it does.
+///
+/// # Errors
+/// From Postgres.
+pub async fn hold(db: &mut PgConnection, id: Uuid, token: i64) -> sqlx::Result<bool> {
+    Ok(held(db, id, token).await?.is_some())
+}
+
+/// As [`hold`], and why the attempt was asked to stop, if it was. None when the lease is lost.
+///
+/// # Errors
+/// From Postgres.
+pub async fn held(db: &mut PgConnection, id: Uuid, token: i64) -> sqlx::Result<Option<Beat>> {
+    sqlx::query_as!(
+        Beat,
+        "select id, stop_reason from task where id = $1 and token = $2 for update",
+        id,
+        token
+    )
+    .fetch_optional(db)
+    .await
+}
+
+/// The payload as it is now: an upgrade's target is written when it starts.
+///
+/// # Errors
+/// From Postgres.
+pub async fn payload(db: &mut PgConnection, id: Uuid, token: i64) -> sqlx::Result<Option<Value>> {
+    sqlx::query_scalar!(
+        "select payload from task where id = $1 and token = $2",
+        id,
+        token
+    )
+    .fetch_optional(db)
+    .await
+}
+
+/// Forgets a target that was not gone to. Fenced.
+///
+/// # Errors
+/// From Postgres.
+pub async fn clear_payload(db: &mut PgConnection, id: Uuid, token: i64) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update task set payload = '{}' where id = $1 and token = $2",
+        id,
+        token
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
