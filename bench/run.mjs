@@ -1,11 +1,12 @@
 // Measures what `bar.md` asks, side by side with the peers, on one machine in one run. Prints one table, in Markdown.
 //   ./dev bench            everything
-//   ./dev bench queue      P1–P5   ·  tick  P7  ·  sweep  P6  ·  job  P11, P13, memory
+//   ./dev bench queue      P1–P5   ·  tick  P7  ·  sweep  P6  ·  definitions  P8  ·  job  P11, P13, memory
 import { execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, chmodSync } from "node:fs";
 import { cpus, tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { brotliCompressSync } from "node:zlib";
+import { definitions } from "./definitions.mjs";
 
 const env = (name) => process.env[`SVCFORGE_BENCH_${name}`];
 const wanted = process.argv.slice(2);
@@ -64,6 +65,7 @@ if (want("sweep")) {
   rows.push({ row: "P6", what: "helm list -A -o json --max 0, best of 3", value: Math.min(...times), unit: "ms" });
   rows.push({ row: "P6", what: "ratio, cold", value: Math.min(...times) / value("sweep of"), unit: "×" });
 }
+if (want("definitions")) await definitions({ run, plane: env("PLANE"), dir, rows, many: Number(process.env.SVCFORGE_BENCH_DEFINITIONS ?? 1000), rest: Number(process.env.SVCFORGE_BENCH_REST ?? 300) });
 if (rows.length) {
   const better = (a, b) => (a.unit === "ms" ? b.value < a.value : b.value > a.value);
   const best = new Map();

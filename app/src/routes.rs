@@ -4,7 +4,7 @@ use crate::{
     live::provide_live,
     pages::{
         CatalogPage, DeletePage, DriftPage, NotFoundPage, RequestPage, RolloutsPage, ServicePage,
-        ServicesPage,
+        ServicesPage, WorkflowsPage,
     },
     ui::Frame,
 };
@@ -44,6 +44,7 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/drift") view=DriftPage ssr=SsrMode::Async/>
                     <Route path=path!("/drift/breaker/release") view=DriftPage ssr=SsrMode::Async/>
                     <Route path=path!("/drift/orphans/:id/ignore") view=DriftPage ssr=SsrMode::Async/>
+                    <Route path=path!("/workflows") view=WorkflowsPage ssr=SsrMode::Async/>
                     <Route path=path!("/services/:id/delete") view=DeletePage ssr=SsrMode::Async/>
                     <Route path=path!("/catalog") view=CatalogPage ssr=SsrMode::Async/>
                     <Route path=path!("/request/:type") view=RequestPage ssr=SsrMode::Async/>

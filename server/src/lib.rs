@@ -7,6 +7,7 @@ pub mod cli;
 pub mod clock;
 pub mod cluster;
 pub mod config;
+pub mod controller;
 pub mod db;
 pub mod embedded;
 pub mod error;

@@ -4,6 +4,7 @@
 //! disagree. Times are RFC 3339 UTC, ids are UUIDs (v7).
 
 pub mod catalog;
+pub mod definition;
 pub mod drift;
 pub mod event;
 pub mod ids;
@@ -26,6 +27,7 @@ pub mod time;
 pub mod window;
 
 pub use catalog::{CatalogEntry, CatalogView, EntryKind, FormField, FormWidget};
+pub use definition::{Definition, StageView, WorkflowView};
 pub use drift::{Brake, DriftItem, DriftVerdict, DriftView, Orphan};
 pub use event::Event;
 pub use ids::{EntryRevisionId, InstanceId, TaskId, TeamId, UserId};

@@ -53,6 +53,12 @@ pub fn DriftPage() -> impl IntoView {
     view! { <Drawn name="drift" title="Drift" topics=["drift:", "instance:", "rollout:"]/> }
 }
 
+/// Workflows and ServiceDefinitions, as the controller sees them.
+#[component]
+pub fn WorkflowsPage() -> impl IntoView {
+    view! { <Drawn name="workflows" title="Workflows" topics=["definition:", "reset", "reset"]/> }
+}
+
 /// Draws a view to HTML, on the server.
 #[cfg(feature = "ssr")]
 pub fn draw<V: IntoView + 'static>(view: impl FnOnce() -> V) -> String {

@@ -12,12 +12,14 @@ mod request;
 pub mod rollouts;
 mod service;
 mod services;
+#[cfg(feature = "ssr")]
+pub mod workflows;
 
 pub use catalog::CatalogPage;
 pub use delete::DeletePage;
 #[cfg(feature = "ssr")]
 pub use drawn::draw;
-pub use drawn::{DriftPage, RolloutsPage};
+pub use drawn::{DriftPage, RolloutsPage, WorkflowsPage};
 pub use model::{FormFlash, InstanceQuery, ServiceDetail, SiteInfo};
 pub use not_found::NotFoundPage;
 pub use request::RequestPage;

@@ -18,7 +18,7 @@ pub fn verdict_word(verdict: Verdict) -> &'static str {
 fn tone(word: &str) -> &'static str {
     match word {
         "ready" | "serving" | "succeeded" | "active" => "good",
-        "failed" | "unhealthy" | "halted" => "bad",
+        "failed" | "unhealthy" | "halted" | "degraded" => "bad",
         "requested" | "provisioning" | "upgrading" | "deleting" | "settling" | "running"
         | "queued" => "busy",
         _ => "calm",

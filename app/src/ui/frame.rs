@@ -30,6 +30,7 @@ pub fn Frame(
                 <a href="/catalog" aria-current=current("/catalog")>"Catalog"</a>
                 <a href="/rollouts" aria-current=current("/rollouts")>"Rollouts"</a>
                 <a href="/drift" aria-current=current("/drift")>"Drift"</a>
+                <a href="/workflows" aria-current=current("/workflows")>"Workflows"</a>
             </nav>
             <Transition fallback=|| ()>
                 {move || Suspend::new(async move {

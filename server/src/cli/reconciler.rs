@@ -128,6 +128,23 @@ pub async fn start(
             )
         }));
     }
+    if let Some(clients) = parts.clients.clone() {
+        let (pool, changes) = (parts.pool.clone(), changes.clone());
+        let (namespace, installation) = (
+            parts.worker.apps_namespace.clone(),
+            parts.installation.clone(),
+        );
+        running.spawn(while_leading(leading.clone(), stop.clone(), move |stop| {
+            cluster::observe_definitions(
+                clients.clone(),
+                namespace.clone(),
+                installation.clone(),
+                pool.clone(),
+                changes.clone(),
+                stop,
+            )
+        }));
+    }
     let delivering = sender.clone();
     running.spawn(while_leading(leading.clone(), stop.clone(), move |stop| {
         deliver_forever(delivering.clone(), stop)

@@ -4,7 +4,9 @@ use super::{logging, reconciler};
 use crate::{
     catalog,
     changes::Changes,
-    cluster, config, db,
+    cluster, config,
+    controller::{Controller, Pace},
+    db,
     http::{self, AppState, Info, Live},
     ops::Ops,
     provision::{
@@ -40,14 +42,19 @@ pub enum Role {
     Worker,
     /// Ticks, publishes the catalog, observes the cluster; one of however many leads.
     Reconciler,
-    /// Reconciles ServiceDefinitions: comes next, until then it does nothing.
+    /// Turns ServiceDefinitions into Deployments and Services, and Workflows into ServiceDefinitions. Needs no database.
     Controller,
+}
+
+impl Role {
+    /// Every part.
+    pub const ALL: [Self; 4] = [Self::Web, Self::Worker, Self::Reconciler, Self::Controller];
 }
 
 #[derive(Args, Debug)]
 pub struct ServeArgs {
     /// Parts to run.
-    #[arg(long, env = "SVCFORGE_ROLES", value_delimiter = ',', default_values_t = [Role::Web, Role::Worker, Role::Reconciler], value_enum)]
+    #[arg(long, env = "SVCFORGE_ROLES", value_delimiter = ',', default_values_t = Role::ALL, value_enum)]
     roles: Vec<Role>,
     /// Log level, or a tracing filter.
     #[arg(long, env = "SVCFORGE_LOG", default_value = "info")]
@@ -71,6 +78,9 @@ pub struct ServeArgs {
 pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     logging::to_stdout(&args.log);
     args.worker.check()?;
+    if args.roles.iter().all(|r| *r == Role::Controller) {
+        return controller_alone(args).await;
+    }
     let pool = db::connect(&args.database).await?;
     db::check_migrated(&pool).await?;
     let roles: BTreeSet<Role> = args.roles.iter().copied().collect();
@@ -129,6 +139,40 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     };
     let stop = CancellationToken::new();
     host(parts, stop.clone(), stopped_by_signal()).await
+}
+
+/// The controller alone: it needs no database, and no outage of one can reach it.
+async fn controller_alone(args: ServeArgs) -> anyhow::Result<()> {
+    let clients = cluster::connect(&args.cluster)
+        .await?
+        .context("no cluster: name one with SVCFORGE_KUBECONFIG or SVCFORGE_IN_CLUSTER=true")?;
+    let (host, _) = args
+        .http
+        .listen
+        .rsplit_once(':')
+        .context("SVCFORGE_LISTEN must be an address and a port")?;
+    let address = format!("{host}:{}", args.http.metrics_port);
+    let metrics = listen(&address, "SVCFORGE_METRICS_PORT").await?;
+    let stop = CancellationToken::new();
+    let mut running = JoinSet::new();
+    running.spawn(http::serve(metrics, http::metrics::router(), stop.clone()));
+    running.spawn(controller(clients, &args.worker).run(stop.clone()));
+    tracing::info!(event = "started", roles = ?args.roles);
+    stopped_by_signal().await;
+    tracing::info!(event = "stopping");
+    stop.cancel();
+    while running.join_next().await.is_some() {}
+    telemetry::flush().await;
+    tracing::info!(event = "stopped");
+    Ok(())
+}
+
+fn controller(clients: cluster::Clients, worker: &config::Worker) -> Controller {
+    Controller {
+        clients,
+        namespace: worker.apps_namespace.clone(),
+        pace: Pace::default(),
+    }
 }
 
 /// Binds, or names what is in the way.
@@ -259,11 +303,8 @@ pub async fn host(
             stop.clone(),
         ));
     }
-    if roles.contains(&Role::Controller) {
-        tracing::warn!(
-            event = "controller.absent",
-            reason = "this version has no ServiceDefinition controller yet"
-        );
+    if let (true, Some(clients)) = (roles.contains(&Role::Controller), &clients) {
+        running.spawn(controller(clients.clone(), &worker).run(stop.clone()));
     }
     if roles.contains(&Role::Worker) || roles.contains(&Role::Reconciler) {
         running.spawn(queue::sweep_forever(

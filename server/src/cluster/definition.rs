@@ -1,6 +1,9 @@
-//! `ServiceDefinition` (contract §1.1): the type, from which the CRD is generated, and its apply and removal.
+//! `ServiceDefinition` (contract §1.1): the type, from which the CRD is generated.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use super::Condition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, ValidationRule,
+};
 use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,6 +17,7 @@ use std::collections::BTreeMap;
     group = "polychrome.dev",
     version = "v1alpha1",
     kind = "ServiceDefinition",
+    derive = "PartialEq",
     namespaced,
     status = "ServiceDefinitionStatus",
     shortname = "svcdef",
@@ -35,7 +39,7 @@ pub struct ServiceDefinitionSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
     /// Container image.
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1, max = 4096), regex(pattern = r"^\S(.*\S)?$"))]
     pub image: String,
     /// Container port.
     #[serde(default = "default_port")]
@@ -43,18 +47,21 @@ pub struct ServiceDefinitionSpec {
     pub port: i32,
     /// Desired replicas.
     #[serde(default = "default_replicas")]
-    #[schemars(range(min = 0))]
+    #[schemars(range(min = 0, max = 2147483647))]
     pub replicas: i32,
     /// Environment.
     #[serde(default)]
+    #[schemars(extend("maxProperties" = 1000, "x-kubernetes-validations" = [
+        {"rule": "self.all(k, size(k) > 0 && size(k) <= 512)", "message": "a name of an environment variable has 1 to 512 characters"},
+        {"rule": "self.all(k, k.matches('^[ -<>-~]*$'))", "message": "a name of an environment variable is printable ASCII without '='"}]))]
     pub env: BTreeMap<String, String>,
 }
 
-fn default_port() -> i32 {
+pub(super) fn default_port() -> i32 {
     8080
 }
 
-fn default_replicas() -> i32 {
+pub(super) fn default_replicas() -> i32 {
     1
 }
 
@@ -77,9 +84,42 @@ pub struct ServiceDefinitionStatus {
     /// The generation that this speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// `Ready`, `Progressing` and `Degraded`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
 }
 
-/// Every CRD, as generated into `deploy/crds`.
-pub fn crds() -> Vec<CustomResourceDefinition> {
-    vec![ServiceDefinition::crd()]
+impl ServiceDefinition {
+    /// Whether its rollout is complete, and its status speaks of the spec as it is now.
+    pub fn is_ready(&self) -> bool {
+        self.status.as_ref().is_some_and(|s| {
+            s.ready
+                && s.observed_generation
+                    .zip(self.metadata.generation)
+                    .is_none_or(|(seen, now)| seen >= now)
+        })
+    }
+}
+
+/// What a name may be: a Service gets it, and it is a label's value; the strictest of the three rules.
+pub const NAME_RULE: &str = "must be at most 63 of a-z, 0-9 and '-', begin with a letter and end with a letter or digit: a Service gets this name";
+
+pub(super) fn crd() -> CustomResourceDefinition {
+    let mut crd = ServiceDefinition::crd();
+    let rule = ValidationRule {
+        rule: "size(self.metadata.name) <= 63 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')".into(),
+        message: Some(format!("metadata.name {NAME_RULE}")),
+        ..Default::default()
+    };
+    for version in &mut crd.spec.versions {
+        if let Some(schema) = version
+            .schema
+            .as_mut()
+            .and_then(|s| s.open_api_v3_schema.as_mut())
+        {
+            schema.x_kubernetes_validations = Some(vec![rule.clone()]);
+        }
+    }
+    crd
 }

@@ -1,33 +1,51 @@
 //! Everything said to Kubernetes. The only room with a `kube::Client`.
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
 mod client;
+mod condition;
 mod definition;
 mod error;
 mod identity;
 mod kubeconfig;
 mod namespace;
 mod objects;
+mod observed_definitions;
 mod observer;
 pub mod readiness;
 pub mod release;
 mod releases;
 mod secret;
+pub mod trouble;
 mod watch;
+mod workflow;
 
 pub use client::{Clients, connect};
-pub use definition::{ServiceDefinition, ServiceDefinitionSpec, ServiceDefinitionStatus, crds};
+pub use condition::{Condition, set_conditions};
+pub use definition::{
+    NAME_RULE, ServiceDefinition, ServiceDefinitionSpec, ServiceDefinitionStatus,
+};
 pub use identity::{bind, bind_if_reachable};
 pub use kubeconfig::write_for_helm;
 pub use namespace::ensure_namespace;
 pub use objects::{claims_of, delete_claims, still_there};
+pub use observed_definitions::observe_definitions;
 pub use observer::observe;
 pub use releases::{ClusterReleases, Listing, Releases, Seen, Watched};
 pub use secret::{adopt_credentials, delete_credentials, ensure_credentials, read_credentials};
 pub use watch::Stores;
+pub use workflow::{Stage, StageStatus, Workflow, WorkflowSpec, WorkflowStatus};
+
+/// Every CRD, as generated into `deploy/crds`.
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    vec![definition::crd(), workflow::crd()]
+}
 
 /// Label: which installation an object belongs to.
 pub const INSTALLATION: &str = "svcforge.dev/installation";
 /// Label: which instance it belongs to.
 pub const INSTANCE: &str = "svcforge.dev/instance";
+/// Field manager of what the controller stamps (contract §1.3).
+pub const CONTROLLER: &str = "polychrome.dev/controller";
 /// Field manager of what svcforge applies itself.
 pub const MANAGER: &str = "svcforge";

@@ -1,9 +1,13 @@
 //! One pure function per kind: verdict and sentence from what the API server says. Deployments by the contract's rule (§1.4).
 
+use super::{
+    ServiceDefinition,
+    trouble::{refusal, trouble_of},
+};
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, StatefulSet},
     batch::v1::Job,
-    core::v1::{ContainerStatus, PersistentVolumeClaim, Pod, Service},
+    core::v1::{PersistentVolumeClaim, Pod, Service},
 };
 use kube::ResourceExt;
 use std::borrow::Borrow;
@@ -80,9 +84,9 @@ pub fn deployment<P: Borrow<Pod>>(d: &Deployment, pods: &[P]) -> Part {
         (
             Verdict::Failed,
             format!(
-                "{}: pods are refused: {}",
+                "{}: {}",
                 counted(available, desired),
-                c.message.clone().unwrap_or_default()
+                refusal(c.message.as_deref().unwrap_or_default())
             ),
         )
     } else if !observed {
@@ -106,6 +110,38 @@ pub fn deployment<P: Borrow<Pod>>(d: &Deployment, pods: &[P]) -> Part {
         desired,
     }
     .part("Deployment", d.name_any())
+}
+
+/// Judges a ServiceDefinition by what its controller says of it.
+pub fn definition(of: &ServiceDefinition) -> Part {
+    let desired = of.spec.replicas;
+    let status = of.status.clone().unwrap_or_default();
+    let current = status.observed_generation.unwrap_or(0) >= of.metadata.generation.unwrap_or(0);
+    let said = status.message.unwrap_or_else(|| "pods are starting".into());
+    let (verdict, sentence) = if !current {
+        (
+            Verdict::Progressing,
+            "its controller has not taken the change up yet".into(),
+        )
+    } else if of.is_ready() {
+        (
+            Verdict::Complete,
+            counted(status.available_replicas, desired),
+        )
+    } else if status.phase == "Failed" {
+        (Verdict::Failed, said)
+    } else if desired == 0 {
+        (Verdict::ScaledToZero, said)
+    } else {
+        (Verdict::Progressing, said)
+    };
+    Judged {
+        verdict,
+        sentence,
+        ready: status.available_replicas,
+        desired,
+    }
+    .part("ServiceDefinition", of.name_any())
 }
 
 /// Judges a StatefulSet.
@@ -258,111 +294,6 @@ fn waiting<P: Borrow<Pod>>(
         Verdict::Progressing
     };
     (verdict, format!("{}: {why}", counted(ready, desired)))
-}
-
-/// The worst trouble among pods: whether it is final without a change, and in words.
-fn trouble_of<P: Borrow<Pod>>(pods: &[P]) -> Option<(bool, String)> {
-    pods.iter()
-        .filter_map(|p| trouble(p.borrow()))
-        .max_by_key(|(failed, _)| *failed)
-}
-
-/// What keeps one pod from being ready, if anything that can be named.
-pub fn trouble(pod: &Pod) -> Option<(bool, String)> {
-    let status = pod.status.as_ref()?;
-    if pod.metadata.deletion_timestamp.is_some() {
-        return None;
-    }
-    if let Some(c) = status
-        .conditions
-        .iter()
-        .flatten()
-        .find(|c| c.type_ == "PodScheduled" && c.status == "False")
-    {
-        return Some((
-            false,
-            format!(
-                "no node takes a pod: {}",
-                c.message.clone().unwrap_or_else(|| "unschedulable".into())
-            ),
-        ));
-    }
-    if status.phase.as_deref() == Some("Failed") {
-        let why = status
-            .reason
-            .clone()
-            .or(status.message.clone())
-            .unwrap_or_else(|| "its containers ended".into());
-        return Some((true, format!("a pod failed: {why}")));
-    }
-    let containers = status
-        .init_container_statuses
-        .iter()
-        .flatten()
-        .chain(status.container_statuses.iter().flatten());
-    containers
-        .filter_map(container_trouble)
-        .max_by_key(|(failed, _)| *failed)
-}
-
-fn container_trouble(c: &ContainerStatus) -> Option<(bool, String)> {
-    let state = c.state.as_ref()?;
-    if let Some(waiting) = &state.waiting {
-        let message = waiting.message.clone().unwrap_or_default();
-        return match waiting.reason.as_deref().unwrap_or_default() {
-            "ImagePullBackOff" | "ErrImagePull" | "ErrImageNeverPull" => {
-                Some((true, format!("cannot pull image {}", c.image)))
-            }
-            "InvalidImageName" => Some((true, format!("{} is not an image name", c.image))),
-            "CrashLoopBackOff" => Some((true, crash_words(c))),
-            "CreateContainerConfigError" | "CreateContainerError" => Some((
-                true,
-                format!("container {} cannot be created: {message}", c.name),
-            )),
-            "RunContainerError" => Some((
-                true,
-                format!("container {} cannot be started: {message}", c.name),
-            )),
-            _ => None,
-        };
-    }
-    if let Some(ended) = state.terminated.as_ref().filter(|t| t.exit_code != 0) {
-        let why = ended.reason.as_deref().unwrap_or("Error");
-        return Some((
-            false,
-            format!(
-                "container {} ended with code {} ({why})",
-                c.name, ended.exit_code
-            ),
-        ));
-    }
-    (state.running.is_some() && !c.ready).then(|| {
-        (
-            false,
-            format!(
-                "container {} runs but does not answer its readiness probe yet",
-                c.name
-            ),
-        )
-    })
-}
-
-fn crash_words(c: &ContainerStatus) -> String {
-    let last = c.last_state.as_ref().and_then(|s| s.terminated.as_ref());
-    match last {
-        Some(t) if t.reason.as_deref() == Some("OOMKilled") => format!(
-            "container {} runs out of memory and keeps being restarted",
-            c.name
-        ),
-        Some(t) => format!(
-            "container {} keeps crashing (exit code {}, {} restarts)",
-            c.name, t.exit_code, c.restart_count
-        ),
-        None => format!(
-            "container {} keeps crashing ({} restarts)",
-            c.name, c.restart_count
-        ),
-    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! What the cluster shows, kept fresh by watches: one set of stores, for all namespaces (the observer) or for one (a worker
 //! that waits for its own release).
 
-use super::Clients;
+use super::{Clients, ServiceDefinition};
 use crate::db::observed::ObjectRef;
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::{
-    NamespaceResourceScope, Resource,
+    NamespaceResourceScope,
     api::{
         apps::v1::{DaemonSet, Deployment, StatefulSet},
         batch::v1::Job,
@@ -13,7 +13,8 @@ use k8s_openapi::{
     },
 };
 use kube::{
-    Api, ResourceExt,
+    Api, Resource, ResourceExt,
+    core::DeserializeGuard,
     runtime::{
         WatchStreamExt,
         reflector::{self, Lookup, ObjectRef as Key, Store},
@@ -34,6 +35,7 @@ pub struct Stores {
     claims: Store<PersistentVolumeClaim>,
     services: Store<Service>,
     pods: Store<Pod>,
+    definitions: Store<DeserializeGuard<ServiceDefinition>>,
     // Ends the watches when the stores are dropped.
     _watches: JoinSet<()>,
 }
@@ -51,12 +53,13 @@ impl Stores {
             claims: reflect(clients, namespace, &tx, &mut watches),
             services: reflect(clients, namespace, &tx, &mut watches),
             pods: reflect(clients, namespace, &tx, &mut watches),
+            definitions: reflect(clients, namespace, &tx, &mut watches),
             _watches: watches,
         };
         (stores, rx)
     }
 
-    /// Waits until every store has had its first full list.
+    /// Waits until every store has had its first full list; definitions are not waited for, their CRD may be missing.
     pub async fn ready(&self) {
         let _ = self.deployments.wait_until_ready().await;
         let _ = self.sets.wait_until_ready().await;
@@ -84,16 +87,31 @@ impl Stores {
             "Job" => get(&self.jobs, o).map(|j| judge::job(&j)),
             "PersistentVolumeClaim" => get(&self.claims, o).map(|c| judge::claim(&c)),
             "Service" => get(&self.services, o).map(|s| judge::service(&s)),
+            "ServiceDefinition" => return Some(self.definition(o)),
             _ => return None,
         };
-        Some(found.unwrap_or_else(|| Part {
-            kind: o.kind.clone(),
-            name: o.name.clone(),
-            verdict: Verdict::Failed,
-            sentence: "it is missing from the cluster".into(),
-            ready: 0,
-            desired: 0,
-        }))
+        Some(found.unwrap_or_else(|| absent(o, Verdict::Failed, "it is missing from the cluster")))
+    }
+
+    fn definition(&self, o: &ObjectRef) -> Part {
+        let found = get(&self.definitions, o);
+        match found.as_deref().map(|d| &d.0) {
+            Some(Ok(of)) => super::readiness::definition(of),
+            Some(Err(invalid)) => absent(
+                o,
+                Verdict::Unknown,
+                &format!("it cannot be read: {invalid}"),
+            ),
+            None if self.definitions.wait_until_ready().now_or_never().is_none() => {
+                absent(o, Verdict::Unknown, "definitions have not been read yet")
+            }
+            None => absent(o, Verdict::Failed, "it is missing from the cluster"),
+        }
+    }
+
+    /// Every definition there is.
+    pub fn definitions(&self) -> Vec<Arc<DeserializeGuard<ServiceDefinition>>> {
+        self.definitions.state()
     }
 
     fn pods_of(
@@ -113,6 +131,17 @@ impl Stores {
             .into_iter()
             .filter(|pod| matches(pod))
             .collect()
+    }
+}
+
+fn absent(o: &ObjectRef, verdict: Verdict, sentence: &str) -> Part {
+    Part {
+        kind: o.kind.clone(),
+        name: o.name.clone(),
+        verdict,
+        sentence: sentence.into(),
+        ready: 0,
+        desired: 0,
     }
 }
 
@@ -138,8 +167,7 @@ fn reflect<K>(
     watches: &mut JoinSet<()>,
 ) -> Store<K>
 where
-    K: Resource<Scope = NamespaceResourceScope>
-        + kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
         + Debug
         + DeserializeOwned
@@ -174,7 +202,9 @@ where
                 }
                 // The end of the list tells for all of it: the channel must not fill before anybody reads.
                 Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
-                Err(error) => tracing::debug!(event = "watch.retried", kind = K::KIND, %error),
+                Err(error) => {
+                    tracing::debug!(event = "watch.retried", kind = %K::kind(&()), %error)
+                }
             }
         }
     });

@@ -2,6 +2,7 @@
 
 pub mod audit;
 pub mod catalog;
+pub mod definition;
 pub mod drift;
 pub mod event;
 pub mod expiry;

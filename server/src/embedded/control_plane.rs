@@ -39,6 +39,9 @@ pub fn required_binaries() -> [&'static str; 8] {
     ]
 }
 
+/// Images that fail on purpose.
+const CHAOS: &str = include_str!("../../../deploy/local/kwok/chaos.yaml");
+
 /// A running control plane.
 pub struct ControlPlane {
     /// Kubeconfig of its admin.
@@ -177,6 +180,9 @@ impl ControlPlane {
             .map(|f| f.path())
             .collect();
         stages.sort();
+        let chaos = dir.join("chaos.yaml");
+        std::fs::write(&chaos, CHAOS)?;
+        stages.push(chaos);
         kwok.extend(
             stages
                 .iter()

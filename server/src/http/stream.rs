@@ -99,7 +99,7 @@ async fn visible(state: &AppState, actor: &Actor, change: &Change) -> bool {
         return true;
     }
     let Ok(id) = change.id.parse() else {
-        return change.topic == "catalog";
+        return matches!(change.topic.as_str(), "catalog" | "definition");
     };
     let team = match change.topic.as_str() {
         "instance" => db::instance::find_team(&state.ops.pool, id).await,

@@ -16,6 +16,7 @@ use svcforge_app::{
         InstanceQuery, ServiceDetail, SiteInfo, draw,
         drift::{Found, FoundProps},
         rollouts::{Rollouts, RolloutsProps},
+        workflows::{Workflows, WorkflowsProps},
     },
     port::Portal,
 };
@@ -141,6 +142,19 @@ impl Portal for Door {
                     .await
                     .map_err(shown)?;
                 Ok(draw(move || Found(FoundProps { found, may })))
+            }
+            "workflows" => {
+                let workflows = ops::workflows(&self.ops, &self.actor)
+                    .await
+                    .map_err(shown)?;
+                let definitions = ops::definitions(&self.ops, &self.actor)
+                    .await
+                    .map_err(shown)?;
+                let props = WorkflowsProps {
+                    workflows,
+                    definitions,
+                };
+                Ok(draw(move || Workflows(props)))
             }
             _ => Err(Problem::not_found("page")),
         }

@@ -1,25 +1,25 @@
-//! Instances of kind `service_definition`: the object is applied; its controller does the rest.
+//! Instances of kind `service_definition`: the object is applied, its controller does the rest, and the attempt waits until it serves.
 
-use super::{Fault, Job};
+use super::{Fault, Job, kubernetes::Kubernetes};
 use crate::{
     catalog::compose,
     cluster::{
-        Clients, INSTALLATION, INSTANCE, MANAGER, ServiceDefinition, ServiceDefinitionSpec, release,
+        INSTALLATION, INSTANCE, MANAGER, ServiceDefinition, ServiceDefinitionSpec, readiness,
+        release,
     },
     db::{self, observed::ObjectRef},
     queue::{Attempt, Stop},
 };
+use futures::StreamExt;
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
+    core::DeserializeGuard,
+    runtime::{WatchStreamExt, watcher},
 };
 use serde_json::json;
 use std::time::Duration;
-use svcforge_app::domain::Readiness;
-
-fn api(clients: &Clients, job: &Job) -> Api<ServiceDefinition> {
-    Api::namespaced(clients.request.clone(), &job.work.release_namespace)
-}
+use svcforge_app::domain::{Part, Readiness, Verdict};
 
 fn check_ours(found: &ServiceDefinition, installation: &str, job: &Job) -> Result<(), Fault> {
     let what = format!("ServiceDefinition {}", found.name_any());
@@ -31,102 +31,155 @@ fn check_ours(found: &ServiceDefinition, installation: &str, job: &Job) -> Resul
     )
 }
 
-/// Applies the object.
-pub(super) async fn install(
-    clients: &Clients,
-    installation: &str,
-    job: &Job,
-    attempt: &Attempt,
-) -> Result<Vec<ObjectRef>, Fault> {
-    attempt.step("Check that it is ours").await?;
-    let api = api(clients, job);
-    if let Some(found) = api.get_opt(&job.work.release_name).await? {
-        check_ours(&found, installation, job)?;
+impl Kubernetes {
+    fn definitions(&self, job: &Job) -> Api<ServiceDefinition> {
+        Api::namespaced(self.clients.request.clone(), &job.work.release_namespace)
     }
-    attempt.step("Apply the definition").await?;
-    let spec = serde_json::Value::Object(compose(&job.entry, &job.parameters, ""));
-    let mut spec: ServiceDefinitionSpec = serde_json::from_value(spec)
-        .map_err(|e| Fault::Rejected(format!("the definition cannot be read: {e}")))?;
-    spec.owner = Some(format!("team:{}", job.work.team));
-    spec.template = Some(format!(
-        "{}@{}",
-        job.entry.service_type, job.entry.chart_version
-    ));
-    let object = json!({
-        "apiVersion": "polychrome.dev/v1alpha1",
-        "kind": "ServiceDefinition",
-        "metadata": {"name": job.work.release_name, "labels": {INSTALLATION: installation, INSTANCE: job.instance_id.to_string()}},
-        "spec": spec,
-    });
-    let params = PatchParams::apply(MANAGER).force();
-    let applied = api
-        .patch(&job.work.release_name, &params, &Patch::Apply(&object))
-        .await?;
-    // By its generation drift tells a person's edit from ours.
-    let generation = applied.metadata.generation.unwrap_or(0);
-    let task = &attempt.task;
-    if !db::instance::record_revision(
-        &attempt.pool,
-        job.instance_id,
-        i32::try_from(generation).unwrap_or(i32::MAX),
-        task.id,
-        task.token,
-    )
-    .await?
-    {
-        return Err(Fault::Stopped(Stop::LeaseLost));
-    }
-    attempt.log(
-        "svcforge",
-        &format!(
-            "applied ServiceDefinition {}/{}",
-            job.work.release_namespace, job.work.release_name
-        ),
-    );
-    attempt
-        .seen(&Readiness::unknown(
-            "Applied; its controller has not said yet how it serves",
-        ))
-        .await?;
-    Ok(vec![])
-}
 
-/// Removes the object and waits until it is gone.
-pub(super) async fn remove(
-    clients: &Clients,
-    installation: &str,
-    job: &Job,
-    attempt: &Attempt,
-) -> Result<(), Fault> {
-    attempt.step("Remove the definition").await?;
-    let api = api(clients, job);
-    let name = &job.work.release_name;
-    let Some(found) = api.get_opt(name).await? else {
-        return Ok(());
-    };
-    check_ours(&found, installation, job)?;
-    let params = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: found.uid(),
-            resource_version: None,
-        }),
-        ..DeleteParams::foreground()
-    };
-    match api.delete(name, &params).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-        other => other.map(|_| ())?,
-    }
-    let until = tokio::time::Instant::now() + Duration::from_secs(60);
-    while api.get_metadata_opt(name).await?.is_some() {
-        if tokio::time::Instant::now() > until {
-            return Err(Fault::Failed(format!(
-                "ServiceDefinition {name} is still there"
-            )));
+    /// Applies the object, and waits until its controller says that it serves.
+    pub(super) async fn install_definition(
+        &self,
+        job: &Job,
+        attempt: &Attempt,
+    ) -> Result<Vec<ObjectRef>, Fault> {
+        attempt.step("Check that it is ours").await?;
+        let api = self.definitions(job);
+        if let Some(found) = api.get_opt(&job.work.release_name).await? {
+            check_ours(&found, &self.installation, job)?;
         }
-        tokio::select! {
-            stop = attempt.until_stopped() => return Err(Fault::Stopped(stop)),
-            () = tokio::time::sleep(Duration::from_millis(300)) => {}
+        attempt.step("Apply the definition").await?;
+        let object = self.object(job)?;
+        let params = PatchParams::apply(MANAGER).force();
+        let applied = api
+            .patch(&job.work.release_name, &params, &Patch::Apply(&object))
+            .await?;
+        // By its generation drift tells a person's edit from ours.
+        let generation = applied.metadata.generation.unwrap_or(0);
+        let task = &attempt.task;
+        if !db::instance::record_revision(
+            &attempt.pool,
+            job.instance_id,
+            i32::try_from(generation).unwrap_or(i32::MAX),
+            task.id,
+            task.token,
+        )
+        .await?
+        {
+            return Err(Fault::Stopped(Stop::LeaseLost));
+        }
+        attempt.log(
+            "svcforge",
+            &format!(
+                "applied ServiceDefinition {}/{}",
+                job.work.release_namespace, job.work.release_name
+            ),
+        );
+        let parts = vec![ObjectRef {
+            kind: "ServiceDefinition".into(),
+            namespace: job.work.release_namespace.clone(),
+            name: job.work.release_name.clone(),
+        }];
+        self.record_parts(job, &parts, attempt).await?;
+        attempt.step("Wait until it serves").await?;
+        self.wait_served(job, generation, attempt).await?;
+        Ok(parts)
+    }
+
+    fn object(&self, job: &Job) -> Result<serde_json::Value, Fault> {
+        let spec = serde_json::Value::Object(compose(&job.entry, &job.parameters, ""));
+        let mut spec: ServiceDefinitionSpec = serde_json::from_value(spec)
+            .map_err(|e| Fault::Rejected(format!("the definition cannot be read: {e}")))?;
+        spec.owner = Some(format!("team:{}", job.work.team));
+        spec.template = Some(format!(
+            "{}@{}",
+            job.entry.service_type, job.entry.chart_version
+        ));
+        Ok(json!({
+            "apiVersion": "polychrome.dev/v1alpha1",
+            "kind": "ServiceDefinition",
+            "metadata": {"name": job.work.release_name, "labels": {INSTALLATION: self.installation, INSTANCE: job.instance_id.to_string()}},
+            "spec": spec,
+        }))
+    }
+
+    /// Watches the one object until its status speaks of that generation, and says that it serves.
+    async fn wait_served(
+        &self,
+        job: &Job,
+        generation: i64,
+        attempt: &Attempt,
+    ) -> Result<(), Fault> {
+        let api: Api<DeserializeGuard<ServiceDefinition>> =
+            Api::namespaced(self.clients.watch.clone(), &job.work.release_namespace);
+        let one = watcher::Config::default()
+            .fields(&format!("metadata.name={}", job.work.release_name))
+            .streaming_lists();
+        let mut objects = std::pin::pin!(watcher(api, one).default_backoff().touched_objects());
+        let until = tokio::time::Instant::now() + self.helm.timeout;
+        let mut said = "its controller has not said yet how it serves".to_owned();
+        loop {
+            tokio::select! {
+                stop = attempt.until_stopped() => return Err(Fault::Stopped(stop)),
+                () = tokio::time::sleep_until(until) => {
+                    return Err(Fault::Failed(format!("not serving after {} s: {said}", self.helm.timeout.as_secs())));
+                }
+                object = objects.next() => {
+                    let Some(Ok(DeserializeGuard(Ok(object)))) = object else { continue };
+                    if object.metadata.deletion_timestamp.is_some() || object.metadata.generation.unwrap_or(0) < generation {
+                        continue;
+                    }
+                    let part: Part = readiness::definition(&object);
+                    let done = matches!(part.verdict, Verdict::Complete | Verdict::ScaledToZero);
+                    let seen = Readiness::of(vec![part], crate::clock::now());
+                    if seen.sentence != said {
+                        attempt.log("svcforge", &seen.sentence);
+                        attempt.seen(&seen).await?;
+                        said.clone_from(&seen.sentence);
+                    }
+                    if done {
+                        return Ok(());
+                    }
+                }
+            }
         }
     }
-    Ok(())
+
+    /// Removes the object and waits until it is gone.
+    pub(super) async fn remove_definition(
+        &self,
+        job: &Job,
+        attempt: &Attempt,
+    ) -> Result<(), Fault> {
+        attempt.step("Remove the definition").await?;
+        let api = self.definitions(job);
+        let name = &job.work.release_name;
+        let Some(found) = api.get_opt(name).await? else {
+            return Ok(());
+        };
+        check_ours(&found, &self.installation, job)?;
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: found.uid(),
+                resource_version: None,
+            }),
+            ..DeleteParams::foreground()
+        };
+        match api.delete(name, &params).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+            other => other.map(|_| ())?,
+        }
+        let until = tokio::time::Instant::now() + Duration::from_secs(60);
+        while api.get_metadata_opt(name).await?.is_some() {
+            if tokio::time::Instant::now() > until {
+                return Err(Fault::Failed(format!(
+                    "ServiceDefinition {name} is still there"
+                )));
+            }
+            tokio::select! {
+                stop = attempt.until_stopped() => return Err(Fault::Stopped(stop)),
+                () = tokio::time::sleep(Duration::from_millis(300)) => {}
+            }
+        }
+        Ok(())
+    }
 }

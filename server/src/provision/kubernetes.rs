@@ -1,6 +1,6 @@
 //! The provisioner for a real API server: Helm for charts, the API for definitions.
 
-use super::{Fault, Job, Provisioner, definition, helm::Helm};
+use super::{Fault, Job, Provisioner, helm::Helm};
 use crate::{cluster, db::observed::ObjectRef, queue::Attempt};
 use async_trait::async_trait;
 use std::collections::BTreeMap;
@@ -21,18 +21,14 @@ impl Provisioner for Kubernetes {
     async fn install(&self, job: &Job, attempt: &Attempt) -> Result<Vec<ObjectRef>, Fault> {
         match job.entry.kind {
             EntryKind::Helm => self.install_chart(job, attempt).await,
-            EntryKind::ServiceDefinition => {
-                definition::install(&self.clients, &self.installation, job, attempt).await
-            }
+            EntryKind::ServiceDefinition => self.install_definition(job, attempt).await,
         }
     }
 
     async fn remove(&self, job: &Job, attempt: &Attempt) -> Result<(), Fault> {
         match job.entry.kind {
             EntryKind::Helm => self.remove_chart(job, attempt).await,
-            EntryKind::ServiceDefinition => {
-                definition::remove(&self.clients, &self.installation, job, attempt).await
-            }
+            EntryKind::ServiceDefinition => self.remove_definition(job, attempt).await,
         }
     }
 

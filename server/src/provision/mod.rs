@@ -1,7 +1,7 @@
 //! How instances come into being and go: a [`Provisioner`] with three makes. Workers treat; nobody else does.
 
 pub mod connection;
-pub mod definition;
+mod definition;
 mod fault;
 pub mod helm;
 pub mod kubernetes;

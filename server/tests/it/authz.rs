@@ -100,6 +100,8 @@ const TABLE: &[(&str, &str, [u16; 5])] = &[
         "/api/v1/drift/orphans/{id}/adopt",
         [401, 403, 403, 403, 404],
     ),
+    ("get", "/api/v1/definitions", [401, 200, 200, 200, 200]),
+    ("get", "/api/v1/workflows", [401, 200, 200, 200, 200]),
     ("get", "/api/v1/rollouts", [401, 200, 200, 200, 200]),
     ("get", "/api/v1/rollouts/{type}", [401, 200, 200, 200, 200]),
     (

@@ -97,16 +97,25 @@ async fn refusals_name_the_setting() {
 
 #[test]
 fn crds_and_openapi_are_what_is_committed() {
-    let committed = std::fs::read_to_string(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../deploy/crds/servicedefinitions.yaml"
-    ))
-    .unwrap();
+    let committed: String = ["servicedefinitions", "workflows"]
+        .iter()
+        .map(|plural| {
+            let file = format!(
+                "{}/../deploy/crds/{plural}.yaml",
+                env!("CARGO_MANIFEST_DIR")
+            );
+            format!("---\n{}\n", std::fs::read_to_string(file).unwrap().trim())
+        })
+        .collect();
     let (ok, made) = run(&["crd"], &[]);
     assert!(ok);
+    let lines = |text: &str| -> Vec<String> {
+        let kept = text.lines().filter(|l| !l.trim().is_empty());
+        kept.map(str::to_owned).collect()
+    };
     assert_eq!(
-        made.trim_start_matches("---\n").trim(),
-        committed.trim(),
+        lines(&made),
+        lines(&committed),
         "run: svcforge crd --out deploy/crds"
     );
     let (ok, openapi) = run(&["openapi"], &[]);

@@ -7,7 +7,12 @@ use crate::support::{
 };
 use serde_json::{Value, json};
 use std::{fs, time::Duration};
-use svcforge::{catalog, cluster, db};
+use svcforge::{
+    catalog, cluster,
+    controller::{Controller, Pace},
+    db,
+};
+use tokio_util::sync::CancellationToken;
 
 async fn with_worker() -> TestApp {
     let app = TestApp::new().await;
@@ -106,6 +111,14 @@ async fn every_shipped_chart_becomes_ready_and_leaves_nothing() {
 #[tokio::test]
 async fn a_definition_is_applied_and_removed() {
     let app = with_worker().await;
+    let stop = CancellationToken::new();
+    let _ended = stop.clone().drop_guard();
+    let controller = Controller {
+        clients: clients().await,
+        namespace: "polychrome-apps".into(),
+        pace: Pace::default(),
+    };
+    tokio::spawn(controller.run(stop));
     let member = app.client("member");
     let id = member
         .ask(

@@ -12,6 +12,7 @@ mod authz;
 mod catalog;
 mod cli;
 mod cluster;
+mod controller;
 mod drift_cluster;
 mod faults;
 mod guard;

@@ -1,6 +1,7 @@
 //! `/api/v1`: one family a file; OpenAPI comes from the routes.
 
 mod catalog;
+mod definitions;
 mod drift;
 mod instances;
 mod rollouts;
@@ -66,6 +67,8 @@ pub fn router() -> (Router<AppState>, Document) {
         .routes(routes!(drift::release))
         .routes(routes!(drift::ignore))
         .routes(routes!(drift::adopt))
+        .routes(routes!(definitions::list))
+        .routes(routes!(definitions::workflows))
         .routes(routes!(rollouts::list))
         .routes(routes!(rollouts::show))
         .routes(routes!(rollouts::halt))

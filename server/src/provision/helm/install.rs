@@ -122,7 +122,7 @@ impl Kubernetes {
     }
 
     /// Tells the observer what to look for while this attempt still waits.
-    pub(super) async fn record_parts(
+    pub(in crate::provision) async fn record_parts(
         &self,
         job: &Job,
         parts: &[ObjectRef],

@@ -1,0 +1,219 @@
+//! Beside the leader: what is said of ServiceDefinitions and Workflows goes to Postgres, on change only, gathered for a moment.
+
+use super::{Clients, INSTALLATION, INSTANCE, ServiceDefinition, Workflow};
+use crate::{changes::Changes, db};
+use futures::{FutureExt, Stream, StreamExt};
+use kube::{
+    Api, Resource, ResourceExt,
+    core::DeserializeGuard,
+    runtime::{
+        WatchStreamExt,
+        reflector::{self, Store},
+        watcher,
+    },
+};
+use serde::de::DeserializeOwned;
+use sqlx::PgPool;
+use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Duration};
+use svcforge_app::domain::{Definition, InstanceId, StageView, WorkflowView};
+use tokio_util::sync::CancellationToken;
+
+/// How long changes are gathered.
+const GATHER: Duration = Duration::from_millis(500);
+/// Label that names a definition's Workflow.
+const OF_WORKFLOW: &str = "polychrome.dev/workflow";
+
+type Guarded<K> = DeserializeGuard<K>;
+
+/// Observes until told to stop.
+pub async fn observe_definitions(
+    clients: Clients,
+    namespace: String,
+    installation: String,
+    pool: PgPool,
+    changes: Changes,
+    stop: CancellationToken,
+) {
+    let (definitions, a) = reflect::<ServiceDefinition>(&clients, &namespace);
+    let (workflows, b) = reflect::<Workflow>(&clients, &namespace);
+    let mut events = std::pin::pin!(futures::stream::select(a, b));
+    let mut kept = Kept::default();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = events.next() => {}
+        }
+        let until = tokio::time::sleep(GATHER);
+        tokio::pin!(until);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = events.next() => {}
+                () = &mut until => break,
+            }
+        }
+        let (Some(_), Some(_)) = (ready(&definitions), ready(&workflows)) else {
+            continue;
+        };
+        let seen = Kept {
+            definitions: definitions
+                .state()
+                .iter()
+                .filter_map(|d| definition(d, &installation))
+                .map(|d| (d.name.clone(), d))
+                .collect(),
+            workflows: workflows
+                .state()
+                .iter()
+                .filter_map(workflow)
+                .map(|w| (w.name.clone(), w))
+                .collect(),
+        };
+        if seen == kept {
+            continue;
+        }
+        match keep(&pool, &namespace, &kept, &seen).await {
+            Ok(()) => {
+                kept = seen;
+                changes.changed("definition", &namespace);
+            }
+            // Seen again with the next change; a leader that is not one any more writes what is true all the same.
+            Err(error) => tracing::warn!(event = "definitions.not_kept", %error),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Kept {
+    definitions: BTreeMap<String, Definition>,
+    workflows: BTreeMap<String, WorkflowView>,
+}
+
+fn ready<K>(store: &Store<K>) -> Option<()>
+where
+    K: reflector::Lookup + Clone + 'static,
+    K::DynamicType: Eq + std::hash::Hash + Clone,
+{
+    store.wait_until_ready().now_or_never()?.ok()
+}
+
+fn reflect<K>(
+    clients: &Clients,
+    namespace: &str,
+) -> (Store<Guarded<K>>, impl Stream<Item = ()> + Send + use<K>)
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
+{
+    let api: Api<Guarded<K>> = Api::namespaced(clients.watch.clone(), namespace);
+    let (store, writer) = reflector::store();
+    let events = watcher(api, watcher::Config::default().streaming_lists())
+        .default_backoff()
+        .modify(|object| object.managed_fields_mut().clear())
+        .reflect(writer)
+        .filter_map(|event| std::future::ready(event.is_ok().then_some(())));
+    (store, events)
+}
+
+fn created<K: Resource>(object: &K) -> jiff::Timestamp {
+    object
+        .meta()
+        .creation_timestamp
+        .as_ref()
+        .map_or(jiff::Timestamp::UNIX_EPOCH, |t| t.0)
+}
+
+fn definition(object: &Arc<Guarded<ServiceDefinition>>, installation: &str) -> Option<Definition> {
+    let of = object.0.as_ref().ok()?;
+    let ours = of
+        .labels()
+        .get(INSTALLATION)
+        .is_some_and(|i| i == installation);
+    let instance = of
+        .labels()
+        .get(INSTANCE)
+        .filter(|_| ours)
+        .and_then(|id| id.parse().ok());
+    let status = of.status.clone().unwrap_or_default();
+    Some(Definition {
+        namespace: of.namespace().unwrap_or_default(),
+        name: of.name_any(),
+        owner: of.spec.owner.clone(),
+        image: of.spec.image.clone(),
+        port: of.spec.port,
+        replicas: of.spec.replicas,
+        available: status.available_replicas,
+        ready: of.is_ready(),
+        phase: match (status.ready, of.is_ready()) {
+            // Its status speaks of an older spec.
+            (true, false) => "Pending".into(),
+            _ => status.phase,
+        },
+        message: status.message,
+        workflow: of.labels().get(OF_WORKFLOW).cloned(),
+        instance: instance.map(InstanceId),
+        created_at: created(of),
+    })
+}
+
+fn workflow(object: &Arc<Guarded<Workflow>>) -> Option<WorkflowView> {
+    let of = object.0.as_ref().ok()?;
+    let status = of.status.clone().unwrap_or_default();
+    let stages = of.spec.stages.iter().map(|stage| {
+        let seen = status.stages.iter().find(|s| s.name == stage.name);
+        StageView {
+            name: stage.name.clone(),
+            depends_on: stage.depends_on.clone(),
+            ready: seen.is_some_and(|s| s.ready),
+            phase: seen.map_or_else(String::new, |s| s.phase.clone()),
+            message: seen.and_then(|s| s.message.clone()),
+        }
+    });
+    Some(WorkflowView {
+        namespace: of.namespace().unwrap_or_default(),
+        name: of.name_any(),
+        ready: status.ready,
+        phase: status.phase,
+        progress: status.progress,
+        message: status.message,
+        stages: stages.collect(),
+        created_at: created(of),
+    })
+}
+
+async fn keep(pool: &PgPool, namespace: &str, old: &Kept, new: &Kept) -> sqlx::Result<()> {
+    let definitions: Vec<Definition> = new
+        .definitions
+        .iter()
+        .filter(|(n, d)| old.definitions.get(*n) != Some(*d))
+        .map(|(_, d)| d.clone())
+        .collect();
+    let workflows: Vec<WorkflowView> = new
+        .workflows
+        .iter()
+        .filter(|(n, w)| old.workflows.get(*n) != Some(*w))
+        .map(|(_, w)| w.clone())
+        .collect();
+    let names = |map: Vec<&String>| map.into_iter().cloned().collect::<Vec<String>>();
+    let mut tx = pool.begin().await?;
+    db::definition::keep_definitions(
+        &mut tx,
+        namespace,
+        &definitions,
+        &names(new.definitions.keys().collect()),
+    )
+    .await?;
+    db::definition::keep_workflows(
+        &mut tx,
+        namespace,
+        &workflows,
+        &names(new.workflows.keys().collect()),
+    )
+    .await?;
+    tx.commit().await
+}

@@ -1,0 +1,28 @@
+//! Turns ServiceDefinitions into locked-down Deployments and Services, and Workflows into ServiceDefinitions (contract §1). `plan`,
+//! `harden`, `readiness`, `status` and `stages` are pure; `service_definition` and `workflow` act. Needs no database; two at once are harmless.
+
+mod backoff;
+mod dormant;
+mod harden;
+mod plan;
+mod readiness;
+mod run;
+mod service_definition;
+mod stages;
+mod status;
+mod workflow;
+
+pub use backoff::Backoff;
+pub use harden::{STAMP_VERSION, pod_template};
+pub use plan::{Fault, Owned, Plan, plan};
+pub use readiness::{Rollout, rollout};
+pub use run::{Controller, Pace};
+pub use stages::{Graph, StageNeed, graph};
+pub use status::{Seen, differs, status};
+
+/// Label that names the ServiceDefinition an object was made from (contract §1.3).
+pub const OF: &str = "polychrome.dev/service-definition";
+/// Label that names the Workflow a ServiceDefinition was made from.
+pub const OF_WORKFLOW: &str = "polychrome.dev/workflow";
+/// Annotation that stops the controller at an object: nothing is applied, the status goes on (N7).
+pub const PAUSED: &str = "svcforge.dev/paused";
