@@ -127,10 +127,111 @@ test("two posts of one form make one service", async () => {
   await context.close();
 });
 
+for (const js of [true, false]) {
+  test(`a ServiceDefinition: requested, changed after its diff, drifted, deleted: ${js ? "hydrated" : "without JavaScript"}`, async () => {
+    const { context, page } = await open({ javaScriptEnabled: js });
+    const complaints = [];
+    listen(page, complaints);
+    const name = js ? "shop" : "plain-shop";
+    await page.goto(`${up.url}/request/web-service`);
+    await page.getByLabel("Name").fill(name);
+    await page.getByLabel("Image").fill("ghcr.io/shop:1");
+    await page.getByRole("button", { name: "Request", exact: true }).click();
+    await page.waitForURL(/\/services\/[0-9a-f-]{36}$/);
+    const id = page.url().split("/").pop();
+    const one = async () => (await up.api(`/api/v1/instances/${id}`)).body;
+    await eventually(async () => assert.equal((await one()).state, "ready"));
+    await eventually(async () => {
+      if (!js) await page.reload();
+      assert.match(await page.locator("main").innerText(), /Serving: its pod is ready/);
+    });
+    const { release } = await one();
+    const deployment = () => JSON.parse(kubectl("-n", release.namespace, "get", "deployment", release.name, "-o", "json"));
+    assert.equal(deployment().spec.template.spec.containers[0].image, "ghcr.io/shop:1");
+
+    await page.goto(`${up.url}/services/${id}/change`);
+    if (js) await hydrated(page);
+    assert.equal(await page.getByLabel("Image").inputValue(), "ghcr.io/shop:1");
+    await page.getByRole("button", { name: "Show what would change" }).click();
+    await page.getByText("Nothing differs from what is set.").waitFor();
+    await page.getByLabel("Image").fill("chaos.svcforge.dev/crash-loop");
+    await page.getByLabel("Environment").fill("A=1\nB=two words");
+    await page.getByRole("button", { name: "Show what would change" }).click();
+    await page.getByRole("heading", { name: `What would change in ${name}` }).waitFor();
+    const rows = await page.locator("table.diff tbody tr").allInnerTexts();
+    assert.deepEqual(rows.map((r) => r.split(/\s+/).join(" ")), ["Image ghcr.io/shop:1 chaos.svcforge.dev/crash-loop", "Environment A nothing 1", "Environment B nothing two words"]);
+    await page.screenshot({ path: `${shots}/diff-${js ? "wide" : "nojs"}.png`, fullPage: true });
+    assert.equal(deployment().spec.template.spec.containers[0].image, "ghcr.io/shop:1", "nothing before it is confirmed");
+    await page.getByRole("button", { name: "Change it" }).click();
+    await page.waitForURL(/\/services\/[0-9a-f-]{36}$/);
+    // What fails says why, here and in kubectl.
+    await eventually(async () => {
+      if (!js) await page.reload();
+      assert.match(await page.locator("main").innerText(), /container app keeps crashing \(exit code 2, 4 restarts\)/);
+    });
+    assert.match(kubectl("-n", release.namespace, "get", "svcdef", release.name, "--no-headers"), /false\s+Failed/);
+    await page.screenshot({ path: `${shots}/definition-failed-${js ? "wide" : "nojs"}.png`, fullPage: true });
+    for (const task of (await up.api(`/api/v1/instances/${id}/tasks`)).body.items.filter((t) => t.state === "running")) await up.api(`/api/v1/tasks/${task.id}/cancel`, { method: "POST" });
+    await eventually(async () => assert.notEqual((await one()).state, "upgrading"));
+    await page.goto(`${up.url}/services/${id}/change`);
+    await page.getByLabel("Image").fill("ghcr.io/shop:2");
+    await page.getByRole("button", { name: "Show what would change" }).click();
+    await page.getByRole("button", { name: "Change it" }).click();
+    await eventually(async () => assert.equal((await one()).state, "ready"));
+    const env = deployment().spec.template.spec.containers[0].env;
+    assert.deepEqual(env, [{ name: "A", value: "1" }, { name: "B", value: "two words" }, { name: "PORT", value: "8080" }]);
+
+    // Removed by hand: it comes back. Edited by hand: it is told.
+    kubectl("-n", release.namespace, "delete", "svcdef", release.name);
+    await eventually(async () => assert.equal(kubectl("-n", release.namespace, "get", "svcdef", release.name, "-o", "jsonpath={.spec.image}"), "ghcr.io/shop:2"), 90_000);
+    await eventually(async () => assert.equal((await one()).state, "ready"));
+    kubectl("-n", release.namespace, "patch", "svcdef", release.name, "--type=merge", "-p", '{"spec":{"replicas":2}}');
+    await eventually(async () => assert.equal((await one()).drift, "changed"), 90_000);
+    await up.api(`/api/v1/instances/${id}/drift`, { method: "POST", body: JSON.stringify({ choice: "put_back" }) });
+    await eventually(async () => assert.equal(kubectl("-n", release.namespace, "get", "svcdef", release.name, "-o", "jsonpath={.spec.replicas}"), "1"));
+
+    await page.goto(`${up.url}/services/${id}/delete`);
+    await page.getByLabel(`Type ${name} to confirm`).fill(name);
+    await page.getByRole("button", { name: "Delete" }).click();
+    await eventually(async () => assert.equal((await one()).state, "deleted"));
+    await eventually(async () => assert.equal(kubectl("-n", release.namespace, "get", "svcdef,deployment,service", "-l", `app.kubernetes.io/name=${release.name}`, "-o", "name").trim(), ""));
+    assert.deepEqual(complaints.filter((c) => !/status of 4(09|22)/.test(c)), []);
+    await context.close();
+  });
+}
+
+test("workflows and foreign definitions are shown as they are, and followed", async () => {
+  const { context, page } = await open();
+  const namespace = up.run.apps_namespace;
+  const apply = (object) => execFileSync(`${process.env.SVCFORGE_E2E_PLANE}/kubectl`, ["--kubeconfig", up.run.kubeconfig, "-n", namespace, "apply", "-f", "-"], { input: JSON.stringify(object) });
+  await page.goto(`${up.url}/workflows`);
+  await hydrated(page);
+  const stage = (name, ...dependsOn) => ({ name, image: name === "c" ? "chaos.svcforge.dev/never-ready" : "ghcr.io/x:1", dependsOn });
+  const flow = (c) => ({ apiVersion: "polychrome.dev/v1alpha1", kind: "Workflow", metadata: { name: "flow" }, spec: { stages: [stage("a"), stage("b", "a"), { ...stage("c", "a"), ...c }, stage("d", "b", "c"), stage("e", "d")] } });
+  apply(flow({}));
+  apply({ apiVersion: "polychrome.dev/v1alpha1", kind: "ServiceDefinition", metadata: { name: "theirs" }, spec: { image: "ghcr.io/theirs:1", owner: "user:slack/U1" } });
+  const card = page.locator("section", { has: page.locator("#workflow-flow") });
+  await card.getByText("2/5 stages ready").waitFor({ timeout: 30_000 });
+  await card.getByRole("cell", { name: "waits for c" }).waitFor();
+  assert.equal(await card.locator("svg .stage").count(), 5);
+  assert.equal(await card.locator("svg .edge").count(), 5);
+  const theirs = page.getByRole("row", { name: /theirs/ });
+  await theirs.getByText("user:slack/U1").waitFor();
+  await theirs.getByText("read only: made outside of svcforge").waitFor();
+  assert.equal(await page.locator("main form").count(), 0, "nothing to press");
+  await page.screenshot({ path: `${shots}/workflows-live.png`, fullPage: true });
+  apply(flow({ image: "ghcr.io/x:2" }));
+  await card.getByText("5/5 stages ready").waitFor({ timeout: 30_000 });
+  const { body } = await up.api("/api/v1/workflows");
+  assert.equal(body.items.find((w) => w.name === "flow").phase, "Ready");
+  assert.equal((await up.api("/api/v1/definitions")).body.items.find((d) => d.name === "theirs").instance, null);
+  await context.close();
+});
+
 const pages = async () => {
   const { body } = await up.api("/api/v1/instances");
   const id = body.items[0].id;
-  return { services: "/services", none: "/services?q=zzz", catalog: "/catalog", request: "/request/postgres", web: "/request/web", service: `/services/${id}`, delete: `/services/${id}/delete`, rollouts: "/rollouts", drift: "/drift", missing: "/nowhere" };
+  return { services: "/services", none: "/services?q=zzz", catalog: "/catalog", request: "/request/postgres", web: "/request/web", service: `/services/${id}`, delete: `/services/${id}/delete`, rollouts: "/rollouts", drift: "/drift", workflows: "/workflows", change: `/services/${id}/change`, missing: "/nowhere" };
 };
 
 for (const [look, options] of Object.entries({

@@ -8,18 +8,20 @@ use crate::{
     ui::{Title, Trouble},
 };
 use leptos::prelude::*;
+use leptos_router::hooks::use_params_map;
 
 /// Such a page, live: drawn again when a topic of `topics` changes.
 #[component]
 fn Drawn(
     /// Which one.
-    name: &'static str,
+    #[prop(into)]
+    name: Signal<String>,
     /// Its title.
     title: &'static str,
     /// Prefixes of what it shows.
     topics: [&'static str; 3],
 ) -> impl IntoView {
-    let page = Resource::new(|| (), move |()| api::drawn(name.to_owned()));
+    let page = Resource::new(move || name.get(), api::drawn);
     let flash = SharedValue::new(|| use_context::<FormFlash>().unwrap_or_default()).into_inner();
     expect_context::<Live>().on_change(
         move |what| topics.iter().any(|t| what.starts_with(t)),
@@ -28,35 +30,45 @@ fn Drawn(
     view! {
         <Title text=title/>
         <header class="page-head"><h1>{title}</h1></header>
-        {flash.problem.map(|p| view! { <div class="banner bad" role="alert">{p.sentence()}</div> })}
-        <Transition fallback=|| ()>
+        {flash.problem.filter(|_| flash.html.is_none()).map(|p| view! { <div class="banner bad" role="alert">{p.sentence()}</div> })}
+        {flash.html.clone().map(|html| view! { <div class="stack" inner_html=html></div> })}
+        {flash.html.is_none().then(|| view! { <Transition fallback=|| ()>
             {move || Suspend::new(async move {
                 match page.await {
                     Err(problem) => view! { <Trouble problem/> }.into_any(),
                     Ok(html) => view! { <div class="stack" inner_html=html></div> }.into_any(),
                 }
             })}
-        </Transition>
+        </Transition> })}
     }
     .into_any()
+}
+
+/// The settings of a service, to be changed.
+#[component]
+pub fn ChangePage() -> impl IntoView {
+    let params = use_params_map();
+    let name =
+        Signal::derive(move || format!("change/{}", params.get().get("id").unwrap_or_default()));
+    view! { <Drawn name title="Change settings" topics=["reset", "reset", "reset"]/> }
 }
 
 /// What moves to which version, what is halted and why, who waits for what.
 #[component]
 pub fn RolloutsPage() -> impl IntoView {
-    view! { <Drawn name="rollouts" title="Rollouts" topics=["rollout:", "instance:", "catalog:"]/> }
+    view! { <Drawn name="rollouts".to_owned() title="Rollouts" topics=["rollout:", "instance:", "catalog:"]/> }
 }
 
 /// What is not as it was installed, releases nobody knows, and the brake on repairs.
 #[component]
 pub fn DriftPage() -> impl IntoView {
-    view! { <Drawn name="drift" title="Drift" topics=["drift:", "instance:", "rollout:"]/> }
+    view! { <Drawn name="drift".to_owned() title="Drift" topics=["drift:", "instance:", "rollout:"]/> }
 }
 
 /// Workflows and ServiceDefinitions, as the controller sees them.
 #[component]
 pub fn WorkflowsPage() -> impl IntoView {
-    view! { <Drawn name="workflows" title="Workflows" topics=["definition:", "reset", "reset"]/> }
+    view! { <Drawn name="workflows".to_owned() title="Workflows" topics=["definition:", "reset", "reset"]/> }
 }
 
 /// Draws a view to HTML, on the server.

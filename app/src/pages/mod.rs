@@ -1,6 +1,8 @@
 //! One file a page: asks `api`, draws `ui`.
 
 mod catalog;
+#[cfg(feature = "ssr")]
+pub mod change;
 mod delete;
 mod drawn;
 #[cfg(feature = "ssr")]
@@ -19,7 +21,7 @@ pub use catalog::CatalogPage;
 pub use delete::DeletePage;
 #[cfg(feature = "ssr")]
 pub use drawn::draw;
-pub use drawn::{DriftPage, RolloutsPage, WorkflowsPage};
+pub use drawn::{ChangePage, DriftPage, RolloutsPage, WorkflowsPage};
 pub use model::{FormFlash, InstanceQuery, ServiceDetail, SiteInfo};
 pub use not_found::NotFoundPage;
 pub use request::RequestPage;

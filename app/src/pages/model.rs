@@ -66,6 +66,8 @@ pub struct FormFlash {
     pub problem: Option<Problem>,
     /// Secrets that were just revealed.
     pub revealed: Option<Connection>,
+    /// The page itself, where the server draws it whole.
+    pub html: Option<String>,
     /// A fresh key for the next post of this form.
     pub key: String,
 }

@@ -123,8 +123,14 @@ fn RequestForm(entry: CatalogEntry, teams: Vec<Team>, flash: FormFlash) -> impl 
     .into_any()
 }
 
+/// One setting's field.
 #[component]
-fn Parameter(field: FormField, flash: FormFlash) -> impl IntoView {
+pub(super) fn Parameter(
+    /// The field.
+    field: FormField,
+    /// What was typed, and what is wrong.
+    flash: FormFlash,
+) -> impl IntoView {
     let id = format!("p.{}", field.name);
     let name = id.clone();
     let error = flash.error(&format!("/parameters/{}", field.name));

@@ -287,7 +287,8 @@ fn Facts(instance: Instance, may_change: bool) -> impl IntoView {
             None => view! { <ReasonForm action=post("pause") label="Pause"/> }.into_any(),
         };
         view! {
-            <details><summary>"Change"</summary>
+            <p><a class="button" href=post("change")>"Change settings"</a></p>
+            <details><summary>"More"</summary>
                 <form class="reason" method="post" action=post("window")>
                     <label for="window">"Maintenance window"</label>
                     <input type="hidden" name="version" value=i.version/>

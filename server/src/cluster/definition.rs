@@ -96,8 +96,7 @@ impl ServiceDefinition {
         self.status.as_ref().is_some_and(|s| {
             s.ready
                 && s.observed_generation
-                    .zip(self.metadata.generation)
-                    .is_none_or(|(seen, now)| seen >= now)
+                    .is_some_and(|seen| seen >= self.metadata.generation.unwrap_or(0))
         })
     }
 }

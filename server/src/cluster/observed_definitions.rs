@@ -20,6 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How long changes are gathered.
 const GATHER: Duration = Duration::from_millis(500);
+/// Pause after what could not be written.
+const AGAIN: Duration = Duration::from_secs(5);
 /// Label that names a definition's Workflow.
 const OF_WORKFLOW: &str = "polychrome.dev/workflow";
 
@@ -38,10 +40,12 @@ pub async fn observe_definitions(
     let (workflows, b) = reflect::<Workflow>(&clients, &namespace);
     let mut events = std::pin::pin!(futures::stream::select(a, b));
     let mut kept = Kept::default();
+    let mut again = false;
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             _ = events.next() => {}
+            () = tokio::time::sleep(AGAIN), if again => {}
         }
         let until = tokio::time::sleep(GATHER);
         tokio::pin!(until);
@@ -52,41 +56,47 @@ pub async fn observe_definitions(
                 () = &mut until => break,
             }
         }
-        let (Some(_), Some(_)) = (ready(&definitions), ready(&workflows)) else {
-            continue;
-        };
+        // One CRD may be missing: what cannot be read stays as it was.
         let seen = Kept {
-            definitions: definitions
-                .state()
-                .iter()
-                .filter_map(|d| definition(d, &installation))
-                .map(|d| (d.name.clone(), d))
-                .collect(),
-            workflows: workflows
-                .state()
-                .iter()
-                .filter_map(workflow)
-                .map(|w| (w.name.clone(), w))
-                .collect(),
+            definitions: match ready(&definitions) {
+                None => kept.definitions.clone(),
+                Some(()) => {
+                    let all = definitions.state();
+                    let all = all.iter().filter_map(|d| definition(d, &installation));
+                    Some(all.map(|d| (d.name.clone(), d)).collect())
+                }
+            },
+            workflows: match ready(&workflows) {
+                None => kept.workflows.clone(),
+                Some(()) => {
+                    let all = workflows.state();
+                    let all = all.iter().filter_map(workflow);
+                    Some(all.map(|w| (w.name.clone(), w)).collect())
+                }
+            },
         };
         if seen == kept {
+            again = false;
             continue;
         }
-        match keep(&pool, &namespace, &kept, &seen).await {
+        let done = keep(&pool, &namespace, &kept, &seen).await;
+        again = done.is_err();
+        match done {
             Ok(()) => {
                 kept = seen;
                 changes.changed("definition", &namespace);
             }
-            // Seen again with the next change; a leader that is not one any more writes what is true all the same.
+            // A leader that is not one any more writes what is true all the same.
             Err(error) => tracing::warn!(event = "definitions.not_kept", %error),
         }
     }
 }
 
+/// What was kept; none of a kind that could not be read yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Kept {
-    definitions: BTreeMap<String, Definition>,
-    workflows: BTreeMap<String, WorkflowView>,
+    definitions: Option<BTreeMap<String, Definition>>,
+    workflows: Option<BTreeMap<String, WorkflowView>>,
 }
 
 fn ready<K>(store: &Store<K>) -> Option<()>
@@ -187,33 +197,27 @@ fn workflow(object: &Arc<Guarded<Workflow>>) -> Option<WorkflowView> {
 }
 
 async fn keep(pool: &PgPool, namespace: &str, old: &Kept, new: &Kept) -> sqlx::Result<()> {
-    let definitions: Vec<Definition> = new
-        .definitions
-        .iter()
-        .filter(|(n, d)| old.definitions.get(*n) != Some(*d))
-        .map(|(_, d)| d.clone())
-        .collect();
-    let workflows: Vec<WorkflowView> = new
-        .workflows
-        .iter()
-        .filter(|(n, w)| old.workflows.get(*n) != Some(*w))
-        .map(|(_, w)| w.clone())
-        .collect();
-    let names = |map: Vec<&String>| map.into_iter().cloned().collect::<Vec<String>>();
     let mut tx = pool.begin().await?;
-    db::definition::keep_definitions(
-        &mut tx,
-        namespace,
-        &definitions,
-        &names(new.definitions.keys().collect()),
-    )
-    .await?;
-    db::definition::keep_workflows(
-        &mut tx,
-        namespace,
-        &workflows,
-        &names(new.workflows.keys().collect()),
-    )
-    .await?;
+    if let Some(all) = &new.definitions {
+        let (changed, names) = differing(old.definitions.as_ref(), all);
+        db::definition::keep_definitions(&mut tx, namespace, &changed, &names).await?;
+    }
+    if let Some(all) = &new.workflows {
+        let (changed, names) = differing(old.workflows.as_ref(), all);
+        db::definition::keep_workflows(&mut tx, namespace, &changed, &names).await?;
+    }
     tx.commit().await
+}
+
+/// What is new or other than it was, and the names of all.
+fn differing<T: Clone + PartialEq>(
+    old: Option<&BTreeMap<String, T>>,
+    new: &BTreeMap<String, T>,
+) -> (Vec<T>, Vec<String>) {
+    let was = |name: &String| old.and_then(|o| o.get(name));
+    let changed = new.iter().filter(|(name, one)| was(name) != Some(*one));
+    (
+        changed.map(|(_, one)| one.clone()).collect(),
+        new.keys().cloned().collect(),
+    )
 }

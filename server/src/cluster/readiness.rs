@@ -65,6 +65,11 @@ pub fn deployment<P: Borrow<Pod>>(d: &Deployment, pods: &[P]) -> Part {
         (Verdict::Paused, "its rollout is paused".into())
     } else if observed && updated >= desired && available >= desired && total == updated {
         (Verdict::Complete, counted(available, desired))
+    } else if !observed {
+        (
+            Verdict::Progressing,
+            "the change has not been taken up yet".into(),
+        )
     } else if let Some(c) =
         condition("Progressing").filter(|c| c.reason.as_deref() == Some("ProgressDeadlineExceeded"))
     {
@@ -88,11 +93,6 @@ pub fn deployment<P: Borrow<Pod>>(d: &Deployment, pods: &[P]) -> Part {
                 counted(available, desired),
                 refusal(c.message.as_deref().unwrap_or_default())
             ),
-        )
-    } else if !observed {
-        (
-            Verdict::Progressing,
-            "the change has not been taken up yet".into(),
         )
     } else {
         waiting(pods, available, desired, || {
@@ -393,10 +393,7 @@ mod tests {
         );
         assert_eq!(
             said(&[unschedulable]),
-            (
-                Verdict::Progressing,
-                "1 of 3 pods ready: no node takes a pod: 0/1 nodes".into()
-            )
+            failed("1 of 3 pods ready: no node takes a pod: 0/1 nodes")
         );
         assert_eq!(
             said(&[]),

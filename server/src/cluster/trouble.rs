@@ -10,7 +10,8 @@ const MOST: usize = 300;
 pub fn trouble_of<P: Borrow<Pod>>(pods: &[P]) -> Option<(bool, String)> {
     pods.iter()
         .filter_map(|p| trouble(p.borrow()))
-        .max_by_key(|(failed, _)| *failed)
+        // By the sentence, too: the same whoever looks, in whatever order.
+        .max()
 }
 
 /// Somebody else's words as part of a sentence: one line, no trailing full stop, of bounded length.
@@ -60,8 +61,9 @@ pub fn trouble(pod: &Pod) -> Option<(bool, String)> {
     let condition = |kind: &str| status.conditions.iter().flatten().find(|c| c.type_ == kind);
     if status.phase.as_deref() == Some("Failed") {
         let said = status.message.as_deref().map(plain).unwrap_or_default();
+        // Its owner makes another: what it ended of is no verdict on that one.
         return Some((
-            true,
+            false,
             ended_pod(status.reason.as_deref().unwrap_or_default(), &said),
         ));
     }
@@ -73,23 +75,21 @@ pub fn trouble(pod: &Pod) -> Option<(bool, String)> {
     }
     if let Some(c) = condition("PodScheduled").filter(|c| c.status == "False") {
         let said = c.message.as_deref().map(plain).unwrap_or_default();
-        return Some((
-            false,
-            match c.reason.as_deref() {
-                Some("SchedulingGated") => "a pod is held back by a scheduling gate".into(),
-                _ if said.is_empty() => "no node takes a pod".into(),
-                _ => format!("no node takes a pod: {said}"),
-            },
-        ));
+        return Some(match c.reason.as_deref() {
+            Some("SchedulingGated") => (false, "a pod is held back by a scheduling gate".into()),
+            _ if said.is_empty() => (true, "no node takes a pod".into()),
+            // A claim that has just been made.
+            _ => (
+                !said.contains("PersistentVolumeClaim"),
+                format!("no node takes a pod: {said}"),
+            ),
+        });
     }
-    let containers = status
-        .init_container_statuses
-        .iter()
-        .flatten()
-        .chain(status.container_statuses.iter().flatten());
-    let container = containers
-        .filter_map(container_trouble)
-        .max_by_key(|(failed, _)| *failed);
+    // A container that only prepares has no readiness probe to answer.
+    let preparing = status.init_container_statuses.iter().flatten();
+    let preparing = preparing.filter(|c| c.state.as_ref().is_none_or(|s| s.running.is_none()));
+    let containers = preparing.chain(status.container_statuses.iter().flatten());
+    let container = containers.filter_map(container_trouble).max();
     container.or_else(|| {
         condition("PodReadyToStartContainers")
             .filter(|c| c.status == "False")
@@ -213,8 +213,12 @@ fn waiting_words(c: &ContainerStatus, reason: &str, said: &str) -> Option<(bool,
 }
 
 fn pull_words(image: &str, said: &str) -> String {
-    let low = said.to_lowercase();
-    let why = if low.contains("unauthorized") || low.contains("denied") || low.contains("403") {
+    // An image's own name or digest may say anything.
+    let low = said.replace(image, "").to_lowercase();
+    let why = if low.contains("unauthorized")
+        || low.contains("denied")
+        || low.contains("403 forbidden")
+    {
         ": the registry refuses access"
     } else if low.contains("not found") || low.contains("manifest unknown") {
         ": the registry does not have it"
@@ -343,16 +347,18 @@ mod tests {
             (ended(json!({"exitCode": 128, "reason": "StartError", "message": "no such file"})), false, "container app cannot be started: no such file"),
             (container(json!({"running": {}}), json!({}), 0), false, "container app runs but does not answer its readiness probe yet"),
             (container(json!({"running": {}}), json!({}), 3), false, "container app runs but does not answer its readiness probe yet (restarted 3 times)"),
-            (scheduled("Unschedulable", "0/3 nodes are available: 3 Insufficient cpu."), false, "no node takes a pod: 0/3 nodes are available: 3 Insufficient cpu"),
+            (scheduled("Unschedulable", "0/3 nodes are available: 3 Insufficient cpu."), true, "no node takes a pod: 0/3 nodes are available: 3 Insufficient cpu"),
+            (scheduled("Unschedulable", "pod has unbound immediate PersistentVolumeClaims"), false, "no node takes a pod: pod has unbound immediate PersistentVolumeClaims"),
+            (waits("ErrImagePull", "ghcr.io/x:1: something else"), true, "cannot pull image ghcr.io/x:1"),
             (scheduled("SchedulingGated", ""), false, "a pod is held back by a scheduling gate"),
-            (failed("Evicted", "The node was low on resource: memory."), true, "a pod was evicted from its node: The node was low on resource: memory"),
-            (failed("DeadlineExceeded", ""), true, "a pod ran past its deadline"),
-            (failed("NodeShutdown", ""), true, "a pod's node was shut down"),
-            (failed("NodeLost", ""), true, "a pod's node was lost"),
-            (failed("Preempting", ""), true, "a pod had to make room for a more important one"),
-            (failed("UnexpectedAdmissionError", "no devices"), true, "a pod's node refused it: no devices"),
-            (failed("OutOfmemory", ""), true, "a pod's node had no room for it"),
-            (failed("", ""), true, "a pod failed"),
+            (failed("Evicted", "The node was low on resource: memory."), false, "a pod was evicted from its node: The node was low on resource: memory"),
+            (failed("DeadlineExceeded", ""), false, "a pod ran past its deadline"),
+            (failed("NodeShutdown", ""), false, "a pod's node was shut down"),
+            (failed("NodeLost", ""), false, "a pod's node was lost"),
+            (failed("Preempting", ""), false, "a pod had to make room for a more important one"),
+            (failed("UnexpectedAdmissionError", "no devices"), false, "a pod's node refused it: no devices"),
+            (failed("OutOfmemory", ""), false, "a pod's node had no room for it"),
+            (failed("", ""), false, "a pod failed"),
             (pod(json!({"phase": "Unknown"})), false, "nothing is heard from the node that a pod runs on"),
             (pod(json!({"phase": "Pending", "conditions": [{"type": "PodReadyToStartContainers", "status": "False"}]})), false, "a pod's network and volumes are being set up"),
         ];

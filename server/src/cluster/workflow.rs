@@ -57,6 +57,9 @@ pub struct Stage {
     pub replicas: i32,
     /// Environment.
     #[serde(default)]
+    #[schemars(extend("maxProperties" = 100, "x-kubernetes-validations" = [
+        {"rule": "self.all(k, size(k) > 0 && size(k) <= 512)", "message": "a name of an environment variable has 1 to 512 characters"},
+        {"rule": "self.all(k, k.matches('^[ -<>-~]*$'))", "message": "a name of an environment variable is printable ASCII without '='"}]))]
     pub env: BTreeMap<String, String>,
     /// What it was scaffolded from.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -26,3 +26,16 @@ pub const OF: &str = "polychrome.dev/service-definition";
 pub const OF_WORKFLOW: &str = "polychrome.dev/workflow";
 /// Annotation that stops the controller at an object: nothing is applied, the status goes on (N7).
 pub const PAUSED: &str = "svcforge.dev/paused";
+
+/// What the API server will not take however often it is asked: a person must change something first.
+fn as_refusal(fault: crate::provision::Fault) -> crate::provision::Fault {
+    use crate::provision::Fault;
+    match fault {
+        Fault::Outage { error, .. }
+            if error.contains("exceeded quota") || error.contains("denied the request") =>
+        {
+            Fault::Rejected(error)
+        }
+        other => other,
+    }
+}

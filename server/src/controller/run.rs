@@ -2,11 +2,11 @@
 
 use super::{
     OF, dormant,
-    service_definition::{self, Definitions},
+    service_definition::{self, Definitions, Stores},
     workflow::{self, Workflows},
 };
 use crate::cluster::{Clients, ServiceDefinition, Workflow, trouble::trouble};
-use futures::{Stream, StreamExt};
+use futures::{FutureExt, Stream, StreamExt};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Pod, Service},
@@ -17,7 +17,7 @@ use kube::{
     core::DeserializeGuard,
     runtime::{
         WatchStreamExt, controller,
-        reflector::{self, ObjectRef},
+        reflector::{self, Lookup, ObjectRef, Store},
         watcher,
     },
 };
@@ -95,9 +95,6 @@ impl Controller {
             return;
         }
         let (store, writer) = reflector::store();
-        let objects = watch(self.api::<Guarded<ServiceDefinition>>(), all())
-            .reflect(writer)
-            .applied_objects();
         let (pods, pods_writer) = reflector::store();
         let labelled = all().labels(OF);
         let (wake, woken) = mpsc::unbounded_channel();
@@ -106,29 +103,46 @@ impl Controller {
                 .reflect(pods_writer)
                 .touched_objects(),
         );
+        let (deployments, deployments_writer) = reflector::store();
+        let (services, services_writer) = reflector::store();
+        let stores = Stores {
+            deployments,
+            services,
+            pods,
+        };
         let cx = Arc::new(Definitions::new(
             client.clone(),
             &self.namespace,
             *pace,
-            pods,
+            stores,
             wake,
         ));
         let config = controller::Config::default()
             .concurrency(pace.concurrency)
             .debounce(pace.debounce);
-        let deployments =
-            cx.without_echoes(watch(self.api::<Deployment>(), labelled.clone()).touched_objects());
-        let services = cx.without_echoes(watch(self.api::<Service>(), labelled).touched_objects());
-        kube::runtime::Controller::for_stream(chosen(objects), store)
+        let deployments = cx.without_echoes(
+            watch(self.api::<Deployment>(), labelled.clone())
+                .reflect(deployments_writer)
+                .touched_objects(),
+        );
+        let services = cx.without_echoes(
+            watch(self.api::<Service>(), labelled)
+                .reflect(services_writer)
+                .touched_objects(),
+        );
+        let forget = cx.clone();
+        let objects = watch(self.api::<Guarded<ServiceDefinition>>(), all()).reflect(writer);
+        let objects = chosen(objects, move |name| forget.forget(name));
+        let began = store.clone();
+        let passes = kube::runtime::Controller::for_stream(objects, store)
             .with_config(config)
             .owns_stream(deployments)
             .owns_stream(services)
             .reconcile_on(pod_changes)
             .reconcile_on(tokio_stream::wrappers::UnboundedReceiverStream::new(woken))
             .graceful_shutdown_on(stop.clone().cancelled_owned())
-            .run(service_definition::pass, service_definition::failed, cx)
-            .for_each(|_| std::future::ready(()))
-            .await;
+            .run(service_definition::pass, service_definition::failed, cx);
+        drive(passes, &began, stop).await;
     }
 
     async fn workflows(&self, stop: &CancellationToken) {
@@ -144,27 +158,28 @@ impl Controller {
             return;
         }
         let (store, writer) = reflector::store();
-        let objects = watch(self.api::<Guarded<Workflow>>(), all())
-            .reflect(writer)
-            .applied_objects();
         let stages = watch(
             self.api::<Guarded<ServiceDefinition>>(),
             all().labels(super::OF_WORKFLOW),
         )
-        .touched_objects();
+        .touched_objects()
+        .filter(|stage| std::future::ready(stage.is_ok()));
         let (wake, woken) = mpsc::unbounded_channel();
         let cx = Arc::new(Workflows::new(client.clone(), &self.namespace, *pace, wake));
         let config = controller::Config::default()
             .concurrency(pace.concurrency)
             .debounce(pace.debounce);
-        kube::runtime::Controller::for_stream(chosen(objects), store)
+        let forget = cx.clone();
+        let objects = watch(self.api::<Guarded<Workflow>>(), all()).reflect(writer);
+        let objects = chosen(objects, move |name| forget.forget(name));
+        let began = store.clone();
+        let passes = kube::runtime::Controller::for_stream(objects, store)
             .with_config(config)
             .owns_stream(stages)
             .reconcile_on(tokio_stream::wrappers::UnboundedReceiverStream::new(woken))
             .graceful_shutdown_on(stop.clone().cancelled_owned())
-            .run(workflow::pass, workflow::failed, cx)
-            .for_each(|_| std::future::ready(()))
-            .await;
+            .run(workflow::pass, workflow::failed, cx);
+        drive(passes, &began, stop).await;
     }
 }
 
@@ -202,36 +217,83 @@ where
         .modify(|object| object.managed_fields_mut().clear())
 }
 
-/// Of the objects of a kind only what an author changes wakes it, not the statuses that we write ourselves.
+/// Runs the passes until they have ended; at a stop before the first list was complete there are none to wait for, and the stream
+/// would never end.
+async fn drive<K, T>(passes: impl Stream<Item = T>, began: &Store<K>, stop: &CancellationToken)
+where
+    K: Lookup + Clone + 'static,
+    K::DynamicType: Eq + Hash + Clone,
+{
+    let never_began = async {
+        stop.cancelled().await;
+        if began.wait_until_ready().now_or_never().is_some() {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        () = passes.for_each(|_| std::future::ready(())) => {}
+        () = never_began => {}
+    }
+}
+
+/// Of the objects of a kind only what an author changes wakes it, not the statuses that we write ourselves. A relist wakes when it is
+/// complete: before, the store still shows what was. Errors have been told, and must not hold up the other watches. `gone` is told the
+/// names of those that are.
 fn chosen<K>(
-    objects: impl Stream<Item = Result<K, watcher::Error>> + Send,
+    events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
+    gone: impl Fn(&str) + Send,
 ) -> impl Stream<Item = Result<K, watcher::Error>> + Send
 where
     K: Resource + Send,
 {
     let mut known = HashMap::<String, u64>::new();
-    objects.filter(move |object| {
-        let Ok(object) = object else {
-            return std::future::ready(true);
-        };
-        let meta = object.meta();
-        let mut hash = DefaultHasher::new();
-        (
-            meta.uid.as_ref(),
-            meta.generation,
-            meta.annotations.as_ref(),
-            meta.labels.as_ref(),
-        )
-            .hash(&mut hash);
-        (
-            meta.deletion_timestamp.is_some(),
-            meta.owner_references.as_ref().map(|o| format!("{o:?}")),
-        )
-            .hash(&mut hash);
-        let new = hash.finish();
-        let old = known.insert(object.name_any(), new);
-        std::future::ready(old != Some(new))
-    })
+    let (mut listed, mut waking) = (HashMap::new(), vec![]);
+    let woken = events.map(move |event| match event {
+        Err(_) => vec![],
+        Ok(watcher::Event::Init) => {
+            listed = HashMap::new();
+            waking = vec![];
+            vec![]
+        }
+        Ok(watcher::Event::InitApply(object)) => {
+            let (name, hash) = (object.name_any(), chosen_hash(&object));
+            if known.get(&name) != Some(&hash) {
+                waking.push(object);
+            }
+            listed.insert(name, hash);
+            vec![]
+        }
+        Ok(watcher::Event::InitDone) => {
+            let before = std::mem::replace(&mut known, std::mem::take(&mut listed));
+            for name in before.keys().filter(|n| !known.contains_key(*n)) {
+                gone(name);
+            }
+            std::mem::take(&mut waking)
+        }
+        Ok(watcher::Event::Apply(object)) => {
+            let hash = chosen_hash(&object);
+            match known.insert(object.name_any(), hash) == Some(hash) {
+                true => vec![],
+                false => vec![object],
+            }
+        }
+        Ok(watcher::Event::Delete(object)) => {
+            known.remove(&object.name_any());
+            gone(&object.name_any());
+            vec![]
+        }
+    });
+    woken.flat_map(|woken| futures::stream::iter(woken.into_iter().map(Ok)))
+}
+
+/// What an author changes of an object.
+fn chosen_hash<K: Resource>(object: &K) -> u64 {
+    let meta = object.meta();
+    let owners = meta.owner_references.as_ref().map(|o| format!("{o:?}"));
+    let mut hash = DefaultHasher::new();
+    (&meta.uid, meta.generation, &meta.annotations).hash(&mut hash);
+    (&meta.labels, meta.deletion_timestamp.is_some(), owners).hash(&mut hash);
+    hash.finish()
 }
 
 /// Definitions whose pods' trouble has changed.
@@ -252,9 +314,76 @@ fn troubled(
                     .unwrap_or_default(),
             };
             let name = pod.labels().get(OF)?;
-            let namespace = pod.namespace()?;
+            let namespace = ResourceExt::namespace(&pod)?;
             (old != sentence).then(|| ObjectRef::new(name).within(&namespace))
         });
         std::future::ready(trigger)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::sync::Mutex;
+    use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
+
+    fn definition(name: &str, generation: i64) -> ServiceDefinition {
+        serde_json::from_value(json!({"metadata": {"name": name, "uid": name, "generation": generation}, "spec": {"image": "x"}}))
+            .expect("a definition")
+    }
+
+    #[tokio::test]
+    async fn a_relist_wakes_when_it_is_complete_and_only_what_changed() {
+        let gone = Arc::new(Mutex::new(vec![]));
+        let told = gone.clone();
+        let (tx, rx) = mpsc::unbounded_channel();
+        let events = tokio_stream::wrappers::UnboundedReceiverStream::new(rx);
+        let mut woken = std::pin::pin!(chosen(events, move |name| told
+            .lock()
+            .expect("unpoisoned")
+            .push(name.to_owned())));
+        let mut after = |events: Vec<watcher::Event<ServiceDefinition>>| {
+            for event in events {
+                tx.send(Ok(event)).expect("open");
+            }
+            let mut names = vec![];
+            while let Some(Some(Ok(object))) = woken.next().now_or_never() {
+                names.push(object.name_any());
+            }
+            names
+        };
+        let listed = |generation| {
+            vec![
+                Init,
+                InitApply(definition("a", 1)),
+                InitApply(definition("b", generation)),
+            ]
+        };
+        assert!(
+            after(listed(1)).is_empty(),
+            "not before the store shows them"
+        );
+        assert_eq!(after(vec![InitDone]), ["a", "b"]);
+        assert!(
+            after(vec![Apply(definition("a", 1))]).is_empty(),
+            "a status"
+        );
+        assert_eq!(after(vec![Apply(definition("a", 2))]), ["a"]);
+        // Cut half way, and listed again.
+        assert!(after(listed(2)).is_empty());
+        assert!(after(listed(2)).is_empty());
+        assert_eq!(
+            after(vec![InitDone]),
+            ["a", "b"],
+            "both are other than they were"
+        );
+        assert_eq!(
+            after(vec![Init, InitApply(definition("b", 2)), InitDone]),
+            [""; 0]
+        );
+        assert!(after(vec![Delete(definition("b", 2))]).is_empty());
+        assert_eq!(*gone.lock().expect("unpoisoned"), ["a", "b"]);
+        assert_eq!(after(vec![Apply(definition("b", 2))]), ["b"], "made anew");
+    }
 }

@@ -1,7 +1,7 @@
 //! One pass over one ServiceDefinition: Deployment, Service, status; the first error ends it.
 
 use super::{
-    Backoff, OF, PAUSED,
+    Backoff, OF, PAUSED, as_refusal,
     dormant::Right,
     plan::{Owned, Plan, plan},
     readiness::rollout,
@@ -17,7 +17,7 @@ use k8s_openapi::{
     NamespaceResourceScope,
     api::{
         apps::v1::Deployment,
-        core::v1::{Pod, Service},
+        core::v1::{Pod, PodSpec, Service},
     },
 };
 use kube::{
@@ -48,18 +48,45 @@ pub(super) const RIGHTS: &[Right] = &[
     ("", "services", &["list", "watch", "create", "patch"]),
 ];
 
+/// From so many remembered objects on the old ones are forgotten.
+const MANY: usize = 2000;
 /// For so long what was written is believed over what the watch shows.
 const WATCH_LAG: Duration = Duration::from_secs(10);
 
 type Key = ObjectRef<Guarded<ServiceDefinition>>;
+
+/// What the watches show of what is made.
+pub(super) struct Stores {
+    pub(super) deployments: Store<Deployment>,
+    pub(super) services: Store<Service>,
+    pub(super) pods: Store<Pod>,
+}
+
+/// An apply, and what it came to.
+#[derive(Clone, Debug, PartialEq)]
+struct Applied {
+    at: Instant,
+    owned: Owned,
+    /// As they came back.
+    deployment: Arc<Deployment>,
+    service: Arc<Service>,
+}
+
+/// How new an object is; the API server's versions count up.
+fn version<K: Resource>(object: &K) -> u64 {
+    let version = object.meta().resource_version.as_deref();
+    version.and_then(|v| v.parse().ok()).unwrap_or(0)
+}
 
 /// What passes share.
 pub(super) struct Definitions {
     client: Client,
     namespace: String,
     pace: Pace,
-    pods: Store<Pod>,
+    stores: Stores,
     wake: mpsc::UnboundedSender<Key>,
+    /// What was last applied, by uid.
+    applied: Mutex<HashMap<String, Applied>>,
     backoff: Backoff<Key>,
     /// Status as last written, by uid.
     written: Mutex<HashMap<String, (Instant, ServiceDefinitionStatus)>>,
@@ -82,20 +109,40 @@ impl Definitions {
         client: Client,
         namespace: &str,
         pace: Pace,
-        pods: Store<Pod>,
+        stores: Stores,
         wake: mpsc::UnboundedSender<Key>,
     ) -> Self {
         Self {
             client,
             namespace: namespace.into(),
             pace,
-            pods,
+            stores,
             wake,
+            applied: Mutex::default(),
             backoff: Backoff::default(),
             written: Mutex::default(),
             returned: Arc::default(),
             quarantined: Mutex::default(),
         }
+    }
+
+    /// An object is gone.
+    pub(super) fn forget(&self, name: &str) {
+        let key = ObjectRef::new(name).within(&self.namespace);
+        self.backoff.forget(&key);
+        self.quarantine(&key, None);
+    }
+
+    /// Sets a malformed object apart, or lets it in again. True when that is new.
+    fn quarantine(&self, key: &Key, error: Option<&String>) -> bool {
+        let mut all = lock(&self.quarantined);
+        let before = match error {
+            Some(error) => all.insert(key.clone(), error.clone()),
+            None => all.remove(key),
+        };
+        metrics::gauge!("svcforge_controller_quarantined", "resource" => "servicedefinitions")
+            .set(all.len() as f64);
+        before.as_ref() != error
     }
 
     /// A watch's objects, but for the echoes of our own applies.
@@ -113,7 +160,8 @@ impl Definitions {
                 o.meta().resource_version.is_some()
                     && lock(&returned).get(&echo_key(o)) == o.meta().resource_version.as_ref()
             });
-            std::future::ready(!echo)
+            // Errors have been told, and must not hold up the other watches.
+            std::future::ready(!echo && object.is_ok())
         })
     }
 
@@ -146,16 +194,79 @@ impl Definitions {
         owned: &Owned,
         dry_run: bool,
     ) -> Result<super::Rollout, Fault> {
-        let deployment: Deployment = self.apply(&owned.deployment, dry_run).await?;
-        self.apply::<Service>(&owned.service, dry_run).await?;
+        let deployment = match self.standing(of, owned).filter(|_| !dry_run) {
+            Some(deployment) => deployment,
+            None => {
+                let deployment: Deployment = self.apply(&owned.deployment, dry_run).await?;
+                let service: Service = self.apply(&owned.service, dry_run).await?;
+                let deployment = Arc::new(deployment);
+                if !dry_run {
+                    self.remember(of, owned, deployment.clone(), Arc::new(service));
+                }
+                deployment
+            }
+        };
         let name = of.name_any();
-        let pods: Vec<Arc<Pod>> = self
-            .pods
-            .state()
-            .into_iter()
-            .filter(|p| p.labels().get(OF) == Some(&name))
+        let pods = self.stores.pods.state().into_iter();
+        let pods: Vec<Arc<Pod>> = pods
+            .filter(|p| p.labels().get(OF) == Some(&name) && of_template(p, &owned.deployment))
             .collect();
-        Ok(rollout(Some(&deployment), &pods))
+        Ok(rollout(Some(&*deployment), &pods))
+    }
+
+    fn remember(
+        &self,
+        of: &ServiceDefinition,
+        owned: &Owned,
+        deployment: Arc<Deployment>,
+        service: Arc<Service>,
+    ) {
+        let mut applied = lock(&self.applied);
+        if applied.len() > MANY {
+            applied.retain(|_, a| a.at.elapsed() < self.pace.pending);
+        }
+        applied.insert(
+            of.uid().unwrap_or_default(),
+            Applied {
+                at: Instant::now(),
+                owned: owned.clone(),
+                deployment,
+                service,
+            },
+        );
+    }
+
+    /// The newest known Deployment, where the very same was applied a moment ago and nobody has touched what is ours since: a rollout's
+    /// many steps need no apply each. Never older than what that apply returned.
+    fn standing(&self, of: &ServiceDefinition, owned: &Owned) -> Option<Arc<Deployment>> {
+        let last = lock(&self.applied).get(&of.uid()?).cloned()?;
+        if last.at.elapsed() >= self.pace.pending || last.owned != *owned {
+            return None;
+        }
+        let stores = &self.stores;
+        let deployment = stores
+            .deployments
+            .get(&ObjectRef::from_obj(&owned.deployment))?;
+        let service = stores.services.get(&ObjectRef::from_obj(&owned.service))?;
+        if version(&*service) > version(&*last.service) {
+            return None;
+        }
+        if version(&*deployment) <= version(&*last.deployment) {
+            return Some(last.deployment);
+        }
+        let spec = |d: &Deployment| (d.uid(), d.metadata.generation);
+        let has_labels = |d: &Deployment| {
+            let mut ours = owned.deployment.labels().iter();
+            ours.all(|(k, v)| d.labels().get(k) == Some(v))
+        };
+        let is_ours = |d: &Deployment| {
+            let mut owners = d.owner_references().iter();
+            owners.any(|o| Some(&o.uid) == of.metadata.uid.as_ref())
+        };
+        let as_applied = spec(&deployment) == spec(&last.deployment)
+            && has_labels(&deployment)
+            && is_ours(&deployment);
+        as_applied.then_some(deployment)
     }
 
     /// Writes the status if something of it differs. An earlier controller may have written it by other means: its fields are
@@ -174,11 +285,13 @@ impl Definitions {
             return Ok(());
         }
         let api: Api<ServiceDefinition> = Api::namespaced(self.client.clone(), &self.namespace);
-        let patch = json!({
+        let mut patch = json!({
             "apiVersion": "polychrome.dev/v1alpha1", "kind": "ServiceDefinition",
             "metadata": {"name": of.name_any(), "uid": uid},
             "status": new,
         });
+        // Said even when there is none: another's old words would stay beside it.
+        patch["status"]["message"] = json!(new.message);
         let (name, patch) = (of.name_any(), Patch::Apply(&patch));
         let params = PatchParams::apply(CONTROLLER);
         match api.patch_status(&name, &params, &patch).await {
@@ -191,7 +304,11 @@ impl Definitions {
         }
         metrics::counter!("svcforge_controller_status_writes_total").increment(1);
         tracing::info!(event = "definition.status", ready = new.ready, available = new.available_replicas, phase = %new.phase);
-        lock(&self.written).insert(uid, (Instant::now(), new));
+        let mut written = lock(&self.written);
+        if written.len() > MANY {
+            written.retain(|_, (at, _)| at.elapsed() < WATCH_LAG);
+        }
+        written.insert(uid, (Instant::now(), new));
         Ok(())
     }
 
@@ -206,7 +323,8 @@ impl Definitions {
             Plan::Apply(owned) => owned,
         };
         let paused = paused(of);
-        let seen = match (self.serve(of, &owned, paused.is_some()).await, paused) {
+        let served = self.serve(of, &owned, paused.is_some()).await;
+        let seen = match (served.map_err(as_refusal), paused) {
             (Ok(rollout), None) => Seen::Applied(rollout),
             (Ok(rollout), Some(why)) => Seen::Paused(rollout, why),
             (Err(fault @ Fault::Rejected(_)), _) => {
@@ -226,6 +344,23 @@ impl Definitions {
             self.pace.pending
         }))
     }
+}
+
+/// Whether a pod is of the template as it is now: what is wrong with the old one says nothing of the new.
+fn of_template(pod: &Pod, deployment: &Deployment) -> bool {
+    let app = |spec: Option<&PodSpec>| {
+        let container = spec?.containers.first()?;
+        let env = container.env.iter().flatten();
+        let env: Vec<(String, String)> = env
+            .map(|e| (e.name.clone(), e.value.clone().unwrap_or_default()))
+            .collect();
+        Some((container.image.clone(), env))
+    };
+    let template = deployment
+        .spec
+        .as_ref()
+        .and_then(|s| s.template.spec.as_ref());
+    app(pod.spec.as_ref()) == app(template)
 }
 
 /// Why it is paused, if its annotation says so.
@@ -255,27 +390,19 @@ pub(super) async fn pass(
         Ok(of) => of,
         // It stops nobody else; a change of it is looked at again.
         Err(invalid) => {
-            let mut quarantined = lock(&cx.quarantined);
-            if quarantined.insert(key, invalid.error.clone()).as_ref() != Some(&invalid.error) {
+            if cx.quarantine(&key, Some(&invalid.error)) {
                 tracing::warn!(event = "definition.quarantined", servicedefinition = %object.name_any(), error = %invalid.error);
             }
-            metrics::gauge!("svcforge_controller_quarantined", "resource" => "servicedefinitions")
-                .set(quarantined.len() as f64);
             return Ok(Action::await_change());
         }
     };
-    {
-        let mut quarantined = lock(&cx.quarantined);
-        quarantined.remove(&key);
-        metrics::gauge!("svcforge_controller_quarantined", "resource" => "servicedefinitions")
-            .set(quarantined.len() as f64);
-    }
+    cx.quarantine(&key, None);
     let span = tracing::info_span!("definition", servicedefinition = %of.name_any());
     let done = cx.pass(of).instrument(span).await;
     let outcome = if done.is_ok() { "done" } else { "failed" };
     metrics::counter!("svcforge_controller_passes_total", "resource" => "servicedefinitions", "outcome" => outcome).increment(1);
     let action = done?;
-    for waiting in cx.backoff.succeeded(&key) {
+    for waiting in cx.backoff.succeeded(&key, Instant::now()) {
         let _ = cx.wake.send(waiting);
     }
     Ok(action)
@@ -287,13 +414,13 @@ pub(super) fn failed(
     error: &Failed,
     cx: Arc<Definitions>,
 ) -> Action {
-    // Gone meanwhile: nothing is left to do.
     let outage = matches!(error.0, Fault::Outage { .. });
     let pause = cx.backoff.failed(
         ObjectRef::from_obj(&*object),
         object.meta().generation,
         outage,
         crate::ids::jitter(),
+        Instant::now(),
     );
     tracing::warn!(event = "definition.failed", servicedefinition = %object.name_any(), error = %error, again_s = pause.as_secs());
     Action::requeue(pause)

@@ -1,7 +1,7 @@
 //! The stages of a Workflow as a graph (contract §1.6): pure. Which may be created, which wait for whom, and what is wrong with the whole.
 
 use crate::cluster::{
-    ServiceDefinition, Stage, StageStatus, Workflow, WorkflowStatus, set_conditions,
+    ServiceDefinition, Stage, StageStatus, Workflow, WorkflowStatus, set_conditions, trouble::plain,
 };
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -169,11 +169,21 @@ impl Graph<'_> {
         &self,
         needs: &[StageNeed],
         children: &BTreeMap<String, Child>,
+        refused: &BTreeMap<String, String>,
     ) -> Vec<StageStatus> {
         self.stages
             .iter()
             .zip(needs)
             .map(|((child, stage), need)| {
+                if let Some(why) = refused.get(child) {
+                    let why = format!("the API server refuses it: {}", plain(why));
+                    return StageStatus {
+                        name: stage.name.clone(),
+                        ready: false,
+                        phase: "Failed".into(),
+                        message: Some(why),
+                    };
+                }
                 let (ready, phase, message) = match (need, children.get(child)) {
                     (StageNeed::Taken(why), _) => (false, "Failed".into(), Some(why.clone())),
                     (StageNeed::Wait(on), _) => (
@@ -216,9 +226,10 @@ impl Graph<'_> {
         of: &Workflow,
         needs: &[StageNeed],
         children: &BTreeMap<String, Child>,
+        refused: &BTreeMap<String, String>,
         now: Timestamp,
     ) -> WorkflowStatus {
-        let stages = self.statuses(needs, children);
+        let stages = self.statuses(needs, children, refused);
         let ready = stages.iter().filter(|s| s.ready).count();
         let worst = |phase: &str| {
             stages
@@ -232,13 +243,21 @@ impl Graph<'_> {
                     )
                 })
         };
-        let taken = needs.iter().any(|n| matches!(n, StageNeed::Taken(_)));
+        let taken = needs
+            .iter()
+            .zip(&stages)
+            .find_map(|(need, stage)| match need {
+                StageNeed::Taken(why) => Some(format!("stage {}: {why}", stage.name)),
+                _ => None,
+            });
         let (phase, message) = if stages.is_empty() {
             ("Pending", Some("it has no stages".to_owned()))
         } else if ready == stages.len() {
             ("Ready", None)
+        } else if taken.is_some() {
+            ("Degraded", taken)
         } else if let Some(why) = worst("Failed") {
-            (if taken { "Degraded" } else { "Failed" }, Some(why))
+            ("Failed", Some(why))
         } else {
             ("Pending", worst("Pending").or_else(|| worst("Waiting")))
         };
@@ -256,14 +275,11 @@ impl Graph<'_> {
 /// The status of one that cannot be worked on: what its stages were stays as it was.
 pub fn degraded(of: &Workflow, why: &str, now: Timestamp) -> WorkflowStatus {
     let old = of.status.clone().unwrap_or_default();
-    whole(
-        of,
-        "Degraded",
-        old.progress,
-        Some(why.into()),
-        old.stages,
-        now,
-    )
+    let progress = match old.progress.is_empty() {
+        true => format!("0/{}", of.spec.stages.len()),
+        false => old.progress,
+    };
+    whole(of, "Degraded", progress, Some(why.into()), old.stages, now)
 }
 
 fn whole(
@@ -452,6 +468,7 @@ mod tests {
                 &of,
                 &graph.needs(&children),
                 &children,
+                &BTreeMap::new(),
                 Timestamp::UNIX_EPOCH,
             );
             (s.phase, s.progress, s.message.unwrap_or_default())

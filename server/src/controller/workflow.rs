@@ -2,10 +2,10 @@
 //! removes those that left the spec, writes the status.
 
 use super::{
-    Backoff, OF_WORKFLOW, PAUSED,
+    Backoff, OF_WORKFLOW, PAUSED, as_refusal,
     dormant::Right,
     run::{Guarded, Pace},
-    stages::{Child, StageNeed, child_of, degraded, graph},
+    stages::{Child, Graph, StageNeed, child_of, degraded, graph},
 };
 use crate::{
     cluster::{
@@ -16,15 +16,15 @@ use crate::{
 use futures::{StreamExt, TryStreamExt};
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
     runtime::{controller::Action, reflector::ObjectRef},
 };
 use serde_json::json;
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex, PoisonError},
 };
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 use tracing::Instrument;
 
 /// What it needs in the apps namespace.
@@ -50,6 +50,7 @@ pub(super) struct Workflows {
     pace: Pace,
     wake: mpsc::UnboundedSender<Key>,
     backoff: Backoff<Key>,
+    quarantined: Mutex<HashMap<Key, String>>,
 }
 
 /// Why a pass failed.
@@ -70,7 +71,30 @@ impl Workflows {
             pace,
             wake,
             backoff: Backoff::default(),
+            quarantined: Mutex::default(),
         }
+    }
+
+    /// An object is gone.
+    pub(super) fn forget(&self, name: &str) {
+        let key = ObjectRef::new(name).within(&self.namespace);
+        self.backoff.forget(&key);
+        self.quarantine(&key, None);
+    }
+
+    /// Sets a malformed object apart, or lets it in again. True when that is new.
+    fn quarantine(&self, key: &Key, error: Option<&String>) -> bool {
+        let mut all = self
+            .quarantined
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let before = match error {
+            Some(error) => all.insert(key.clone(), error.clone()),
+            None => all.remove(key),
+        };
+        metrics::gauge!("svcforge_controller_quarantined", "resource" => "workflows")
+            .set(all.len() as f64);
+        before.as_ref() != error
     }
 
     fn definitions(&self) -> Api<ServiceDefinition> {
@@ -93,40 +117,90 @@ impl Workflows {
             .await
     }
 
-    /// Creates without force, so that an object that came in between is a conflict and not overwritten; updates by uid.
-    async fn apply(
+    /// Creates by POST, so that an object which came in between is a conflict, never overwritten.
+    async fn create(&self, of: &Workflow, name: &str, stage: &Stage) -> Result<Child, Fault> {
+        let object: ServiceDefinition = serde_json::from_value(object(of, name, stage))
+            .map_err(|e| Fault::Rejected(e.to_string()))?;
+        let params = PostParams {
+            field_manager: Some(CONTROLLER.into()),
+            ..PostParams::default()
+        };
+        let uid = of.uid().unwrap_or_default();
+        match self.definitions().create(&params, &object).await {
+            Err(kube::Error::Api(s)) if s.code == 409 => {
+                Ok(child_of(&uid, self.definitions().get_opt(name).await?))
+            }
+            created => {
+                tracing::info!(event = "stage.created", stage = %stage.name);
+                Ok(child_of(&uid, Some(created?)))
+            }
+        }
+    }
+
+    /// Brings a living stage to its spec. What the POST wrote is owned as an update: it is given up first, or a variable that leaves the
+    /// spec would stay.
+    async fn update(
         &self,
         of: &Workflow,
         name: &str,
         stage: &Stage,
-        living: Option<&ServiceDefinition>,
+        found: &ServiceDefinition,
     ) -> Result<ServiceDefinition, Fault> {
-        let desired = spec(of, stage);
-        if let Some(found) = living
-            .filter(|f| f.spec == desired && f.labels().get(OF_WORKFLOW) == Some(&of.name_any()))
-        {
+        let api = self.definitions();
+        let applied_before = found.managed_fields().iter().any(|f| {
+            f.manager.as_deref() == Some(CONTROLLER) && f.operation.as_deref() == Some("Apply")
+        });
+        let labelled = found.labels().get(OF_WORKFLOW) == Some(&of.name_any());
+        if applied_before && found.spec == spec(of, stage) && labelled {
             return Ok(found.clone());
         }
-        let mut object = json!({
-            "apiVersion": "polychrome.dev/v1alpha1", "kind": "ServiceDefinition",
-            "metadata": {
-                "name": name,
-                "labels": {OF_WORKFLOW: of.name_any()},
-                "ownerReferences": of.controller_owner_ref(&()).into_iter().collect::<Vec<_>>(),
-            },
-            "spec": desired,
-        });
-        if let Some(uid) = living.and_then(ResourceExt::uid) {
-            object["metadata"]["uid"] = json!(uid);
+        if !applied_before {
+            let clear = json!({"metadata": {"uid": found.uid(), "resourceVersion": found.resource_version(), "managedFields": [{}]}});
+            api.patch(name, &PatchParams::default(), &Patch::Merge(&clear))
+                .await?;
         }
-        let mut params = PatchParams::apply(CONTROLLER);
-        params.force = living.is_some();
-        let applied = self
-            .definitions()
-            .patch(name, &params, &Patch::Apply(&object))
-            .await?;
-        tracing::info!(event = if living.is_some() { "stage.updated" } else { "stage.created" }, stage = %stage.name);
+        let mut object = object(of, name, stage);
+        object["metadata"]["uid"] = json!(found.uid());
+        let params = PatchParams::apply(CONTROLLER).force();
+        let applied = api.patch(name, &params, &Patch::Apply(&object)).await?;
+        tracing::info!(event = "stage.updated", stage = %stage.name);
         Ok(applied)
+    }
+
+    /// Updates what lives, then creates what has its turn: a dependency that is being updated is not ready any more. What the API server
+    /// refuses holds up nobody else; it is returned, with its words.
+    async fn work(
+        &self,
+        of: &Workflow,
+        graph: &Graph<'_>,
+        children: &mut BTreeMap<String, Child>,
+    ) -> Result<BTreeMap<String, String>, Fault> {
+        let mut refused = BTreeMap::new();
+        for (name, stage) in &graph.stages {
+            let Some(Child::Ours(found)) = children.get(name) else {
+                continue;
+            };
+            match self
+                .update(of, name, stage, found)
+                .await
+                .map_err(as_refusal)
+            {
+                Ok(applied) => _ = children.insert(name.clone(), Child::Ours(Box::new(applied))),
+                Err(Fault::Rejected(why)) => _ = refused.insert(name.clone(), why),
+                Err(fault) => return Err(fault),
+            }
+        }
+        for ((name, stage), need) in graph.stages.iter().zip(graph.needs(children)) {
+            if need != StageNeed::Create {
+                continue;
+            }
+            match self.create(of, name, stage).await.map_err(as_refusal) {
+                Ok(child) => _ = children.insert(name.clone(), child),
+                Err(Fault::Rejected(why)) => _ = refused.insert(name.clone(), why),
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(refused)
     }
 
     /// Removes what was a stage once.
@@ -176,32 +250,27 @@ impl Workflows {
         let uid = of.uid().unwrap_or_default();
         let names = graph.stages.iter().map(|(name, _)| name.clone()).collect();
         let mut children = self.children(&uid, names).await?;
-        let needs = graph.needs(&children);
         let paused = of
             .annotations()
             .get(PAUSED)
             .is_some_and(|v| !matches!(v.trim(), "" | "false" | "0"));
+        let mut refused = BTreeMap::new();
         if !paused {
-            for ((name, stage), need) in graph.stages.iter().zip(&needs) {
-                let applied = match (need, children.get(name)) {
-                    (StageNeed::Create, _) => self.apply(of, name, stage, None).await?,
-                    (StageNeed::Update, Some(Child::Ours(found))) => {
-                        self.apply(of, name, stage, Some(found)).await?
-                    }
-                    _ => continue,
-                };
-                children.insert(name.clone(), Child::Ours(Box::new(applied)));
-            }
+            refused = self.work(of, &graph, &mut children).await?;
             let keep = graph.stages.iter().map(|(name, _)| name.as_str()).collect();
             self.prune(of, &keep).await?;
         }
-        let mut new = graph.status(of, &needs, &children, now);
+        let needs = graph.needs(&children);
+        let mut new = graph.status(of, &needs, &children, &refused, now);
         if paused && !new.ready {
             let why = format!("paused by the annotation {PAUSED}");
             new.message = Some(new.message.map_or(why.clone(), |m| format!("{why}; {m}")));
         }
         let ready = new.ready;
         self.write(of, new).await?;
+        if let Some(why) = refused.into_values().next() {
+            return Err(Fault::Rejected(why));
+        }
         Ok(Action::requeue(if ready {
             self.pace.ready
         } else {
@@ -214,11 +283,12 @@ impl Workflows {
             return Ok(());
         }
         let api: Api<Workflow> = Api::namespaced(self.client.clone(), &self.namespace);
-        let patch = json!({
+        let mut patch = json!({
             "apiVersion": "polychrome.dev/v1alpha1", "kind": "Workflow",
             "metadata": {"name": of.name_any(), "uid": of.uid()},
             "status": new,
         });
+        patch["status"]["message"] = json!(new.message);
         let params = PatchParams::apply(CONTROLLER).force();
         api.patch_status(&of.name_any(), &params, &Patch::Apply(&patch))
             .await?;
@@ -227,7 +297,20 @@ impl Workflows {
     }
 }
 
-/// The ServiceDefinition's spec that a stage comes to.
+/// The ServiceDefinition that a stage comes to.
+fn object(of: &Workflow, name: &str, stage: &Stage) -> serde_json::Value {
+    json!({
+        "apiVersion": "polychrome.dev/v1alpha1", "kind": "ServiceDefinition",
+        "metadata": {
+            "name": name,
+            "labels": {OF_WORKFLOW: of.name_any()},
+            "ownerReferences": of.controller_owner_ref(&()).into_iter().collect::<Vec<_>>(),
+        },
+        "spec": spec(of, stage),
+    })
+}
+
+/// The same's spec.
 fn spec(of: &Workflow, stage: &Stage) -> ServiceDefinitionSpec {
     ServiceDefinitionSpec {
         description: None,
@@ -245,19 +328,23 @@ pub(super) async fn pass(
     object: Arc<Guarded<Workflow>>,
     cx: Arc<Workflows>,
 ) -> Result<Action, Failed> {
+    let key = ObjectRef::from_obj(&*object);
     let of = match &object.0 {
         Ok(of) => of,
         Err(invalid) => {
-            tracing::warn!(event = "workflow.quarantined", workflow = %object.name_any(), error = %invalid.error);
+            if cx.quarantine(&key, Some(&invalid.error)) {
+                tracing::warn!(event = "workflow.quarantined", workflow = %object.name_any(), error = %invalid.error);
+            }
             return Ok(Action::await_change());
         }
     };
+    cx.quarantine(&key, None);
     let span = tracing::info_span!("workflow", workflow = %of.name_any());
     let done = cx.pass(of).instrument(span).await;
     let outcome = if done.is_ok() { "done" } else { "failed" };
     metrics::counter!("svcforge_controller_passes_total", "resource" => "workflows", "outcome" => outcome).increment(1);
     let action = done?;
-    for waiting in cx.backoff.succeeded(&ObjectRef::from_obj(&*object)) {
+    for waiting in cx.backoff.succeeded(&key, Instant::now()) {
         let _ = cx.wake.send(waiting);
     }
     Ok(action)
@@ -271,6 +358,7 @@ pub(super) fn failed(object: Arc<Guarded<Workflow>>, error: &Failed, cx: Arc<Wor
         object.meta().generation,
         outage,
         crate::ids::jitter(),
+        Instant::now(),
     );
     tracing::warn!(event = "workflow.failed", workflow = %object.name_any(), error = %error, again_s = pause.as_secs());
     Action::requeue(pause)

@@ -15,7 +15,7 @@ use axum::{
     Router,
     extract::{Form, Request, State},
     response::{IntoResponse, Redirect, Response},
-    routing::post,
+    routing::{get, post},
 };
 use std::collections::BTreeMap;
 use svcforge_app::{
@@ -24,31 +24,38 @@ use svcforge_app::{
 };
 use uuid::Uuid;
 
-type Values = BTreeMap<String, String>;
+pub(super) type Values = BTreeMap<String, String>;
 
-/// Every form's target.
+/// Every form's target. One that comes back is a page at its own path, so that path can also be asked for.
 pub fn routes() -> Router<AppState> {
     Router::new()
         .route("/request/{type}", post(request))
         .route("/services/{id}/delete", post(delete))
-        .route("/services/{id}/reveal", post(reveal))
-        .route("/services/{id}/retry", post(retry))
-        .route("/services/{id}/upgrade", post(upgrade))
-        .route("/services/{id}/cancel/{task}", post(cancel))
-        .route("/services/{id}/drift", post(choose_drift))
-        .route("/services/{id}/rollback", post(rollback))
-        .route("/services/{id}/pause", post(pause))
-        .route("/services/{id}/window", post(window))
-        .route("/rollouts/halt", post(halt_all))
-        .route("/rollouts/resume", post(resume_all))
-        .route("/rollouts/{type}/halt", post(halt))
-        .route("/rollouts/{type}/resume", post(resume))
-        .route("/drift/breaker/release", post(release_brake))
-        .route("/drift/orphans/{id}/ignore", post(ignore_orphan))
+        .route("/services/{id}/reveal", get(site::page).post(reveal))
+        .route("/services/{id}/retry", get(site::page).post(retry))
+        .route("/services/{id}/upgrade", get(site::page).post(upgrade))
+        .route("/services/{id}/cancel/{task}", get(site::page).post(cancel))
+        .route("/services/{id}/drift", get(site::page).post(choose_drift))
+        .route("/services/{id}/rollback", get(site::page).post(rollback))
+        .route("/services/{id}/pause", get(site::page).post(pause))
+        .route("/services/{id}/window", get(site::page).post(window))
+        .route("/services/{id}/change", post(super::change_form::change))
+        .route("/rollouts/halt", get(site::page).post(halt_all))
+        .route("/rollouts/resume", get(site::page).post(resume_all))
+        .route("/rollouts/{type}/halt", get(site::page).post(halt))
+        .route("/rollouts/{type}/resume", get(site::page).post(resume))
+        .route(
+            "/drift/breaker/release",
+            get(site::page).post(release_brake),
+        )
+        .route(
+            "/drift/orphans/{id}/ignore",
+            get(site::page).post(ignore_orphan),
+        )
 }
 
 /// The page at `path`, drawn again with what came back.
-async fn again(
+pub(super) async fn again(
     state: &AppState,
     path: &str,
     headers: http::HeaderMap,
@@ -103,7 +110,7 @@ async fn failed(
     .await
 }
 
-async fn read(request: Request) -> Result<(http::request::Parts, Values), Error> {
+pub(super) async fn read(request: Request) -> Result<(http::request::Parts, Values), Error> {
     let (parts, body) = request.into_parts();
     let rebuilt = Request::from_parts(parts.clone(), body);
     let Form(values) = <Form<Values> as axum::extract::FromRequest<()>>::from_request(rebuilt, &())

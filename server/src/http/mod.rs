@@ -1,5 +1,6 @@
 //! HTTP: the router on one page, the layers in one list. Handlers ask [`crate::ops`] and nothing else.
 
+pub(crate) mod change_form;
 mod cross_site;
 mod extract;
 mod forms;

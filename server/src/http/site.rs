@@ -23,8 +23,15 @@ use tower_sessions::Session;
 /// Every path of the portal.
 pub fn routes(state: &AppState) -> Router<AppState> {
     let mut pages = Router::new();
-    for route in generate_route_list(App) {
+    // Posts that come back are wildcards to the pages' router; here each has its own path (`forms.rs`).
+    for route in generate_route_list(App)
+        .iter()
+        .filter(|r| !r.path().contains('*'))
+    {
         pages = pages.route(route.path(), get(page));
+    }
+    for alone in ["/rollouts", "/drift"] {
+        pages = pages.route(alone, get(page));
     }
     Router::new()
         .route("/", get(async || Redirect::to("/services")))
@@ -75,7 +82,7 @@ async fn door(
 }
 
 /// Renders a page; people without a session are sent to sign in.
-async fn page(State(state): State<AppState>, request: Request) -> Response {
+pub(super) async fn page(State(state): State<AppState>, request: Request) -> Response {
     render(
         &state,
         request,

@@ -27,6 +27,9 @@ pub struct Change {
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     pub parameters: Option<Map<String, Value>>,
+    /// Whether they are all there are: what is left out goes. Forms say so, which show all.
+    #[serde(skip)]
+    pub replace: bool,
     /// When it is removed by itself; null for never.
     #[serde(default, with = "present")]
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -166,7 +169,11 @@ pub async fn change_instance(
     }
     if let Some(given) = &change.parameters {
         let old = db::instance::load_work(&mut *tx, id).await?.parameters;
-        let mut merged = old.clone();
+        let mut merged = if change.replace {
+            Map::new()
+        } else {
+            old.clone()
+        };
         merged.extend(given.clone());
         let full =
             parameters::check(&revision.entry.parameters, &merged).map_err(Problem::invalid)?;

@@ -13,6 +13,7 @@ mod retry_instance;
 mod reveal;
 mod rollback;
 mod rollouts;
+mod settings;
 
 pub use adopt_orphan::{AdoptAsk, adopt_orphan};
 pub use change_instance::{Change, PinAsk, change_instance, extend_instance, upgrade_instance};
@@ -26,6 +27,7 @@ pub use retry_instance::{cancel_task, retry_instance, retry_task};
 pub use reveal::reveal;
 pub use rollback::{RollbackAsk, rollback};
 pub use rollouts::{halt, resume, rollouts};
+pub use settings::{Settings, settings};
 
 use crate::{
     authz::{Action, Actor, Scope, require},

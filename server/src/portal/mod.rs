@@ -156,7 +156,16 @@ impl Portal for Door {
                 };
                 Ok(draw(move || Workflows(props)))
             }
-            _ => Err(Problem::not_found("page")),
+            other => {
+                let id = other
+                    .strip_prefix("change/")
+                    .ok_or_else(|| Problem::not_found("page"))?;
+                let id = parse(id, "service")?;
+                let of = ops::settings(&self.ops, &self.actor, id)
+                    .await
+                    .map_err(shown)?;
+                Ok(crate::http::change_form::form(id, of))
+            }
         }
     }
 

@@ -117,9 +117,14 @@ impl Kubernetes {
         let mut objects = std::pin::pin!(watcher(api, one).default_backoff().touched_objects());
         let until = tokio::time::Instant::now() + self.helm.timeout;
         let mut said = "its controller has not said yet how it serves".to_owned();
+        let mut taken_up = false;
         loop {
             tokio::select! {
                 stop = attempt.until_stopped() => return Err(Fault::Stopped(stop)),
+                // Nobody has looked at it: that is no fault of its own.
+                () = tokio::time::sleep_until(until), if !taken_up => {
+                    return Err(Fault::Outage { what: "the ServiceDefinition controller".into(), error: said });
+                }
                 () = tokio::time::sleep_until(until) => {
                     return Err(Fault::Failed(format!("not serving after {} s: {said}", self.helm.timeout.as_secs())));
                 }
@@ -128,6 +133,7 @@ impl Kubernetes {
                     if object.metadata.deletion_timestamp.is_some() || object.metadata.generation.unwrap_or(0) < generation {
                         continue;
                     }
+                    taken_up |= object.status.as_ref().and_then(|s| s.observed_generation) >= object.metadata.generation;
                     let part: Part = readiness::definition(&object);
                     let done = matches!(part.verdict, Verdict::Complete | Verdict::ScaledToZero);
                     let seen = Readiness::of(vec![part], crate::clock::now());

@@ -544,11 +544,12 @@ async fn what_could_not_be_honoured_is_refused_at_the_door() {
 #[tokio::test]
 async fn at_rest_nothing_moves() {
     let mut apps = Apps::bare(&kubeconfig());
+    let proxy = HttpProxy::before(&kubeconfig()).await;
     let often = Pace {
         ready: Duration::from_secs(1),
         ..pace()
     };
-    apps.control(clients().await, often);
+    apps.control(proxied(&proxy).await, often);
     for n in 0..5 {
         apps.define(&format!("web-{n}"), json!({"image": "x"}));
     }
@@ -557,17 +558,32 @@ async fn at_rest_nothing_moves() {
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     let versions = || {
-        apps.k(&[
-            "get",
-            "svcdef,deployment,service",
-            "-o",
-            "jsonpath={.items[*].metadata.resourceVersion}",
-        ])
+        let of = "jsonpath={.items[*].metadata.resourceVersion}";
+        apps.k(&["get", "svcdef,deployment,service", "-o", of])
     };
     let before = versions();
+    let [patches, requests] =
+        [&proxy.status_patches, &proxy.requests].map(|n| n.load(Ordering::Relaxed));
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(versions(), before);
     assert_eq!(before.split_whitespace().count(), 15);
+    assert_eq!(
+        proxy.status_patches.load(Ordering::Relaxed),
+        patches,
+        "no status was patched"
+    );
+    assert!(
+        proxy.requests.load(Ordering::Relaxed) > requests,
+        "though it looked"
+    );
+}
+
+async fn proxied(proxy: &HttpProxy) -> Clients {
+    let settings = config::Cluster {
+        kubeconfig: Some(proxy.kubeconfig.clone()),
+        ..Default::default()
+    };
+    cluster::connect(&settings).await.unwrap().unwrap()
 }
 
 /// Two at once are harmless; a restart finds everything as it is.
@@ -669,6 +685,7 @@ async fn a_status_that_an_earlier_controller_wrote_is_taken_over() {
         (&status["phase"], &status["observedGeneration"]),
         (&json!("Ready"), &json!(1))
     );
+    assert_eq!(status["message"], Value::Null, "its words are gone, too");
 }
 
 /// One whose Deployment cannot be applied says so, and stops nobody else.
@@ -698,11 +715,7 @@ async fn one_that_is_rejected_says_so_and_stops_nobody() {
 async fn r5_the_controller_outlives_its_api() {
     let mut apps = Apps::bare(&kubeconfig());
     let proxy = HttpProxy::before(&kubeconfig()).await;
-    let settings = config::Cluster {
-        kubeconfig: Some(proxy.kubeconfig.clone()),
-        ..Default::default()
-    };
-    apps.control(cluster::connect(&settings).await.unwrap().unwrap(), pace());
+    apps.control(proxied(&proxy).await, pace());
     apps.define("web", json!({"image": "x:0"}));
     apps.ready("web").await;
     for (n, fault) in [
@@ -880,15 +893,15 @@ async fn it_sleeps_until_it_can_be_served_and_says_what_it_waits_for() {
         json!({"image": "x", "port": 8080, "replicas": 1, "env": {}}),
     ));
     let status = |name: &str| {
-        apps.kubectl(&[
-            "-n",
-            "apps-later",
-            "get",
-            "svcdef",
-            name,
-            "-o",
-            "jsonpath={.status.phase}: {.status.message}",
-        ])
+        let text = apps.kubectl(&["-n", "apps-later", "get", "svcdef", name, "-o", "json"]);
+        let object: Value = serde_json::from_str(&text).unwrap();
+        let of = |field: &str| {
+            object["status"][field]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        format!("{}: {}", of("phase"), of("message"))
     };
     until("web is ready", SOON, async || status("web") == "Ready: ").await;
     strong.says("definition.quarantined", "\"odd\"").await;
@@ -1096,4 +1109,72 @@ async fn what_is_wrong_with_a_workflow_is_said_and_changes_nothing() {
         apps.get("svcdef", "w-b").is_some(),
         "what does not depend on it goes on"
     );
+}
+
+/// One edit changes a stage and adds another that depends on it: the new one waits for what the change comes to.
+#[tokio::test]
+async fn a_stage_that_is_being_changed_is_not_ready_for_others() {
+    let apps = Apps::new().await;
+    assert!(
+        apps.apply(&workflow("w", json!([{"name": "a", "image": "x:1"}])))
+            .0
+    );
+    apps.wf_until("w", "ready", |s| s["ready"] == true).await;
+    let stages = json!([{"name": "a", "image": "chaos.svcforge.dev/never-ready"}, {"name": "b", "image": "x", "dependsOn": ["a"]}]);
+    assert!(apps.apply(&workflow("w", stages)).0);
+    let held = apps
+        .wf_until("w", "taken up", |s| s["stages"][1]["phase"] == "Waiting")
+        .await;
+    assert_eq!(held["stages"][1]["message"], "waits for a");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(apps.get("svcdef", "w-b").is_none());
+}
+
+/// What the API server refuses of one stage says so, and holds up no other; variables that leave a stage's spec leave its definition.
+#[tokio::test]
+async fn a_refused_stage_says_so_and_holds_up_no_other() {
+    let apps = Apps::new().await;
+    apps.k(&[
+        "create",
+        "quota",
+        "one",
+        "--hard=count/servicedefinitions.polychrome.dev=1",
+    ]);
+    until("the quota counts", SOON, async || {
+        apps.k(&["get", "quota", "one", "-o", "jsonpath={.status.used}"])
+            .contains("\"0\"")
+    })
+    .await;
+    let stages =
+        |env: Value| json!([{"name": "a", "image": "x", "env": env}, {"name": "b", "image": "x"}]);
+    assert!(
+        apps.apply(&workflow("w", stages(json!({"A": "1", "B": "2"}))))
+            .0
+    );
+    let status = apps
+        .wf_until("w", "failed", |s| s["phase"] == "Failed")
+        .await;
+    let message = status["message"].as_str().unwrap();
+    assert!(
+        message.contains("the API server refuses it") && message.contains("exceeded quota"),
+        "{message}"
+    );
+    until("the other one is ready", SOON, async || {
+        let stages = apps.wf("w")["stages"].clone();
+        stages
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|s| s["ready"] == true)
+            .count()
+            == 1
+    })
+    .await;
+    apps.k(&["delete", "quota", "one"]);
+    apps.wf_until("w", "ready", |s| s["ready"] == true).await;
+    assert!(apps.apply(&workflow("w", stages(json!({"B": "2"})))).0);
+    until("A is gone", SOON, async || {
+        apps.get("svcdef", "w-a").unwrap()["spec"]["env"] == json!({"B": "2"})
+    })
+    .await;
 }

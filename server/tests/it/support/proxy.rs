@@ -116,7 +116,11 @@ pub struct HttpProxy {
     /// For clients: the proxy's address and its own authority.
     pub kubeconfig: PathBuf,
     mode: Arc<Mutex<Http>>,
+    /// Counts changes of the mode: each cuts the answers that are still running.
+    epoch: tokio::sync::watch::Sender<u64>,
     pub requests: Arc<AtomicU64>,
+    /// Patches of a status among them.
+    pub status_patches: Arc<AtomicU64>,
     _dir: tempfile::TempDir,
 }
 
@@ -153,7 +157,14 @@ impl HttpProxy {
             Arc::new(Mutex::new(Http::Pass)),
             Arc::new(AtomicU64::new(0)),
         );
-        let state = (mode.clone(), requests.clone());
+        let epoch = tokio::sync::watch::Sender::new(0);
+        let status_patches = Arc::new(AtomicU64::new(0));
+        let state = (
+            mode.clone(),
+            requests.clone(),
+            epoch.clone(),
+            status_patches.clone(),
+        );
         tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
                 let (acceptor, upstream, server, state) = (
@@ -168,12 +179,21 @@ impl HttpProxy {
                     };
                     let service = hyper::service::service_fn(
                         move |request: hyper::Request<hyper::body::Incoming>| {
-                            let (upstream, server, (mode, requests)) =
+                            let (upstream, server, (mode, requests, epoch, patches)) =
                                 (upstream.clone(), server.clone(), state.clone());
                             async move {
                                 requests.fetch_add(1, Ordering::Relaxed);
+                                if request.method() == http::Method::PATCH
+                                    && request.uri().path().ends_with("/status")
+                                {
+                                    patches.fetch_add(1, Ordering::Relaxed);
+                                }
+                                let epoch = epoch.subscribe();
                                 let mode = *mode.lock().unwrap_or_else(PoisonError::into_inner);
-                                answer(mode, request.map(Body::new), &upstream, &server).await
+                                let answer =
+                                    answer(mode, request.map(Body::new), &upstream, &server)
+                                        .await?;
+                                Ok::<_, Cut>(answer.map(|body| until_changed(body, epoch)))
                             }
                         },
                     );
@@ -194,13 +214,16 @@ impl HttpProxy {
         Self {
             kubeconfig: path,
             mode,
+            epoch,
             requests,
+            status_patches,
             _dir: dir,
         }
     }
 
     pub fn set(&self, mode: Http) {
         *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
+        self.epoch.send_modify(|n| *n += 1);
     }
 }
 
@@ -209,12 +232,31 @@ impl HttpProxy {
 #[error("cut by the test")]
 pub struct Cut;
 
+/// A body that is cut when the mode changes: a watch must not live through the fault that it is there for.
+fn until_changed(body: Body, mut epoch: tokio::sync::watch::Receiver<u64>) -> Body {
+    epoch.mark_unchanged();
+    let cut = futures::stream::once(async move {
+        let _ = epoch.changed().await;
+        Err(std::io::Error::other("cut by the test"))
+    });
+    let frames = body
+        .into_data_stream()
+        .map(|r| r.map_err(std::io::Error::other));
+    let ended = frames
+        .map(Some)
+        .chain(futures::stream::once(async { None }));
+    let both = futures::stream::select(ended, cut.map(Some));
+    Body::from_stream(
+        both.take_while(|f| std::future::ready(f.is_some()))
+            .filter_map(std::future::ready),
+    )
+}
+
 fn is_list(request: &Request) -> bool {
     request.method() == http::Method::GET
-        && request
-            .uri()
-            .query()
-            .is_some_and(|q| q.contains("labelSelector") || q.contains("limit="))
+        && request.uri().query().is_some_and(|q| {
+            q.contains("labelSelector") || q.contains("limit=") || q.contains("watch=")
+        })
 }
 
 async fn answer(
