@@ -77,6 +77,7 @@ pub struct ServeArgs {
 
 pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     logging::to_stdout(&args.log);
+    telemetry::metrics();
     args.worker.check()?;
     if args.roles.iter().all(|r| *r == Role::Controller) {
         return controller_alone(args).await;

@@ -65,7 +65,7 @@ pub fn deployment<P: Borrow<Pod>>(d: &Deployment, pods: &[P]) -> Part {
         (Verdict::Paused, "its rollout is paused".into())
     } else if observed && updated >= desired && available >= desired && total == updated {
         (Verdict::Complete, counted(available, desired))
-    } else if !observed {
+    } else if !observed && status.observed_generation.is_some() {
         (
             Verdict::Progressing,
             "the change has not been taken up yet".into(),

@@ -12,6 +12,8 @@ use svcforge_app::domain::instance::STATES;
 
 /// `/metrics`.
 pub fn router() -> Router {
+    // From here on it counts, not from the first time somebody asks.
+    telemetry::metrics();
     Router::new().route("/metrics", get(show))
 }
 

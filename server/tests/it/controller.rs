@@ -4,6 +4,10 @@ use crate::support::{
     cluster::{bin, clients, kubeconfig, svcforge_bin},
     proxy::{Http, HttpProxy, until},
 };
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use serde_json::{Value, json};
 use std::{
     path::{Path, PathBuf},
@@ -916,7 +920,13 @@ async fn it_sleeps_until_it_can_be_served_and_says_what_it_waits_for() {
     ));
     until("odd is mended", SOON, async || status("odd") == "Ready: ").await;
     assert!(!strong.said("controller.watch_failed", ""), "no error loop");
-    drop((weak, strong));
+    for mut one in [weak, strong] {
+        kill(Pid::from_raw(one.child.id() as i32), Signal::SIGTERM).unwrap();
+        until("a stop ends it", Duration::from_secs(5), async || {
+            one.child.try_wait().unwrap().is_some_and(|s| s.success())
+        })
+        .await;
+    }
     tokio::task::block_in_place(|| plane.stop());
 }
 
