@@ -57,7 +57,7 @@ export async function definitions({ run, plane, dir, rows, many = 1000, rest = 3
 
   await pause(20_000);
   const versions = () => ["svcdef", "deployments", "services"].flatMap((kind) => list(ours, kind).map((o) => `${kind}/${o.metadata.name}=${o.metadata.resourceVersion}`));
-  const writes = async () => Number(/svcforge_controller_status_writes_total(?:\{[^}]*\})? (\S+)/.exec(await (await fetch(run.metrics_url)).text())?.[1] ?? 0);
+  const writes = async () => Number(/^svcforge_controller_status_writes_total(?:\{[^}]*\})? (\S+)/m.exec(await (await fetch(run.metrics_url)).text())?.[1] ?? 0);
   const [before, written] = [new Set(versions()), await writes()];
   await pause(rest * 1000);
   rows.push({ row: "P8", what: `resourceVersions that moved in ${rest} s at rest, of ${before.size}`, value: versions().filter((v) => !before.has(v)).length, unit: "" });

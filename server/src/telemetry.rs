@@ -119,7 +119,7 @@ pub fn metrics() -> &'static PrometheusHandle {
 }
 
 fn describe() {
-    use metrics::{describe_counter, describe_histogram};
+    use metrics::{describe_counter, describe_gauge, describe_histogram};
     describe_counter!(
         "svcforge_attempts_total",
         "Attempts by kind and how they ended"
@@ -132,6 +132,26 @@ fn describe() {
     describe_counter!(
         "svcforge_headless_lanes_total",
         "Lanes that the sweep had to mend; should stay 0"
+    );
+    describe_gauge!(
+        "svcforge_controller_dormant",
+        "1 while a controller waits for its namespace, RBAC or CRD"
+    );
+    describe_gauge!(
+        "svcforge_controller_quarantined",
+        "Objects that cannot be read and are left alone"
+    );
+    describe_counter!(
+        "svcforge_controller_passes_total",
+        "Passes over one object, by how they ended"
+    );
+    describe_counter!(
+        "svcforge_controller_status_writes_total",
+        "Statuses written, because something of them differed"
+    );
+    describe_counter!(
+        "svcforge_controller_watch_errors_total",
+        "Watches that ended in an error and were begun again, by kind"
     );
 }
 
