@@ -1181,7 +1181,13 @@ async fn a_refused_stage_says_so_and_holds_up_no_other() {
     })
     .await;
     apps.k(&["delete", "quota", "one"]);
-    apps.wf_until("w", "ready", |s| s["ready"] == true).await;
+    // What was refused is tried again within a minute.
+    until(
+        "every stage is ready",
+        Duration::from_secs(90),
+        async || apps.wf("w")["ready"] == true,
+    )
+    .await;
     assert!(apps.apply(&workflow("w", stages(json!({"B": "2"})))).0);
     until("A is gone", SOON, async || {
         apps.get("svcdef", "w-a").unwrap()["spec"]["env"] == json!({"B": "2"})
