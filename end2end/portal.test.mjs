@@ -174,7 +174,10 @@ for (const js of [true, false]) {
     for (const task of (await up.api(`/api/v1/instances/${id}/tasks`)).body.items.filter((t) => t.state === "running")) await up.api(`/api/v1/tasks/${task.id}/cancel`, { method: "POST" });
     await eventually(async () => assert.notEqual((await one()).state, "upgrading"));
     await page.goto(`${up.url}/services/${id}/change`);
+    // What did not succeed is not set: the form shows what was.
+    assert.equal(await page.getByLabel("Image").inputValue(), "ghcr.io/shop:1");
     await page.getByLabel("Image").fill("ghcr.io/shop:2");
+    await page.getByLabel("Environment").fill("A=1\nB=two words");
     await page.getByRole("button", { name: "Show what would change" }).click();
     await page.getByRole("button", { name: "Change it" }).click();
     await eventually(async () => assert.equal((await one()).state, "ready"));
