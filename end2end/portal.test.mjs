@@ -192,6 +192,9 @@ for (const js of [true, false]) {
     await eventually(async () => assert.equal((await one()).drift, "changed"), 90_000);
     await up.api(`/api/v1/instances/${id}/drift`, { method: "POST", body: JSON.stringify({ choice: "put_back" }) });
     await eventually(async () => assert.equal(kubectl("-n", release.namespace, "get", "svcdef", release.name, "-o", "jsonpath={.spec.replicas}"), "1"));
+    // Its work is over: what is deleted must be as the page shows it.
+    await eventually(async () => assert.ok((await up.api(`/api/v1/instances/${id}/tasks`)).body.items.every((t) => t.finished_at)));
+    await eventually(async () => assert.equal((await one()).state, "ready"));
 
     await page.goto(`${up.url}/services/${id}/delete`);
     await page.getByLabel(`Type ${name} to confirm`).fill(name);

@@ -14,6 +14,7 @@ use crate::{
     provision::Fault,
 };
 use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
@@ -137,8 +138,8 @@ impl Workflows {
         }
     }
 
-    /// Brings a living stage to its spec. What the POST wrote is owned as an update: it is given up first, or a variable that leaves the
-    /// spec would stay.
+    /// Brings a living stage to its spec. What the POST wrote is owned as an update: that becomes an apply first, or a variable that leaves
+    /// the spec would stay.
     async fn update(
         &self,
         of: &Workflow,
@@ -147,16 +148,21 @@ impl Workflows {
         found: &ServiceDefinition,
     ) -> Result<ServiceDefinition, Fault> {
         let api = self.definitions();
-        let applied_before = found.managed_fields().iter().any(|f| {
-            f.manager.as_deref() == Some(CONTROLLER) && f.operation.as_deref() == Some("Apply")
-        });
+        let posted = |f: &&mut ManagedFieldsEntry| {
+            f.manager.as_deref() == Some(CONTROLLER)
+                && f.operation.as_deref() == Some("Update")
+                && f.subresource.is_none()
+        };
+        let mut fields = found.managed_fields().to_vec();
+        let created = fields.iter_mut().find(posted);
         let labelled = found.labels().get(OF_WORKFLOW) == Some(&of.name_any());
-        if applied_before && found.spec == spec(of, stage) && labelled {
+        if created.is_none() && found.spec == spec(of, stage) && labelled {
             return Ok(found.clone());
         }
-        if !applied_before {
-            let clear = json!({"metadata": {"uid": found.uid(), "resourceVersion": found.resource_version(), "managedFields": [{}]}});
-            api.patch(name, &PatchParams::default(), &Patch::Merge(&clear))
+        if let Some(entry) = created {
+            entry.operation = Some("Apply".into());
+            let ours = json!({"metadata": {"uid": found.uid(), "resourceVersion": found.resource_version(), "managedFields": fields}});
+            api.patch(name, &PatchParams::default(), &Patch::Merge(&ours))
                 .await?;
         }
         let mut object = object(of, name, stage);

@@ -920,6 +920,15 @@ async fn it_sleeps_until_it_can_be_served_and_says_what_it_waits_for() {
     ));
     until("odd is mended", SOON, async || status("odd") == "Ready: ").await;
     assert!(!strong.said("controller.watch_failed", ""), "no error loop");
+    // And with its rights, the one that had none begins, too.
+    apps.kubectl(&[
+        "create",
+        "clusterrolebinding",
+        "all",
+        "--clusterrole=cluster-admin",
+        "--serviceaccount=default:ctl",
+    ]);
+    weak.says("controller.started", "servicedefinitions").await;
     for mut one in [weak, strong] {
         kill(Pid::from_raw(one.child.id() as i32), Signal::SIGTERM).unwrap();
         until("a stop ends it", Duration::from_secs(5), async || {
