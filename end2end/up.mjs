@@ -35,7 +35,7 @@ export const launch = () =>
   chromium.launch({ executablePath: chromiumPath, args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"] });
 
 /// Waits until a check holds; tells the last failure.
-export async function eventually(check, ms = 30_000) {
+export async function eventually(check, ms = 60_000) {
   const until = Date.now() + ms;
   for (;;) {
     try { return await check(); } catch (error) { if (Date.now() > until) throw error; }
