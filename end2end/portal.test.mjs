@@ -201,7 +201,8 @@ for (const js of [true, false]) {
     await page.getByRole("button", { name: "Delete" }).click();
     await eventually(async () => assert.equal((await one()).state, "deleted"));
     await eventually(async () => assert.equal(kubectl("-n", release.namespace, "get", "svcdef,deployment,service", "-l", `app.kubernetes.io/name=${release.name}`, "-o", "name").trim(), ""));
-    assert.deepEqual(complaints.filter((c) => !/status of 4(09|22)/.test(c)), []);
+    // Without scripts Chromium says of the preloaded module that nobody used it, and is right.
+    assert.deepEqual(complaints.filter((c) => !/status of 4(09|22)/.test(c) && (js || !/link preload/.test(c))), []);
     await context.close();
   });
 }
