@@ -93,16 +93,14 @@ end2end() {
 suite "browser" end2end
 
 if [ -n "$long" ]; then
-  # R10 wants a clock that is wrong, Q12 a pooler.
+  # R10 wants a clock that is wrong.
   need "faketime" faketime have faketime
-  need "PgBouncer" pgbouncer test -x /usr/sbin/pgbouncer
   SVCFORGE_TEST_FAKETIME=$(ls /usr/lib/*/faketime/libfaketimeMT.so.1 | head -1); export SVCFORGE_TEST_FAKETIME
-  export SVCFORGE_TEST_PGBOUNCER=/usr/sbin/pgbouncer
   # The bar's counts and the long mix, from three seeds.
   for seed in 1 2 3; do
     suite "a long mix, seed $seed" env SVCFORGE_MIX_SEED=$seed SVCFORGE_MIX_S="${SVCFORGE_MIX_S:-300}" cargo test --quiet -p svcforge --test it -- a_seeded_mix
   done
-  suite "faults, the bar's counts" env SVCFORGE_LONG=1 cargo test --quiet -p svcforge --test it --no-fail-fast -- faults::r rollouts::r8 nothing_starts_while_halted pooler::
+  suite "faults, the bar's counts" env SVCFORGE_LONG=1 cargo test --quiet -p svcforge --test it --no-fail-fast -- faults::r rollouts::r8 nothing_starts_while_halted
   helm3
   suite "integration with Helm 3" env SVCFORGE_TEST_HELM="$helm3" cargo test --quiet -p svcforge --test it --no-fail-fast -- cluster:: drift_cluster::
 fi

@@ -18,7 +18,6 @@ mod faults;
 mod guard;
 mod lease;
 mod ops;
-mod pooler;
 mod queue;
 mod reconcile;
 mod rollouts;
