@@ -1,4 +1,4 @@
-//! `svcforge serve`: web, worker and observer in one process, or some of them by `--roles`. `up` ends here, too.
+//! `svcforge serve`: web, worker, reconciler and controller in one process, or some of them by `--roles`. `up` ends here, too.
 
 use super::{logging, reconciler};
 use crate::{

@@ -45,6 +45,8 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 pub const INSTALLATION: &str = "svcforge.dev/installation";
 /// Label: which instance it belongs to.
 pub const INSTANCE: &str = "svcforge.dev/instance";
+/// Label that names the Workflow a ServiceDefinition was made from.
+pub const OF_WORKFLOW: &str = "polychrome.dev/workflow";
 /// Field manager of what the controller stamps (contract §1.3).
 pub const CONTROLLER: &str = "polychrome.dev/controller";
 /// Field manager of what svcforge applies itself.

@@ -1,6 +1,6 @@
 //! Beside the leader: what is said of ServiceDefinitions and Workflows goes to Postgres, on change only, gathered for a moment.
 
-use super::{Clients, INSTALLATION, INSTANCE, ServiceDefinition, Workflow};
+use super::{Clients, INSTALLATION, INSTANCE, OF_WORKFLOW, ServiceDefinition, Workflow};
 use crate::{changes::Changes, db};
 use futures::{FutureExt, Stream, StreamExt};
 use kube::{
@@ -22,8 +22,6 @@ use tokio_util::sync::CancellationToken;
 const GATHER: Duration = Duration::from_millis(500);
 /// Pause after what could not be written.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Label that names a definition's Workflow.
-const OF_WORKFLOW: &str = "polychrome.dev/workflow";
 
 type Guarded<K> = DeserializeGuard<K>;
 

@@ -109,11 +109,6 @@ impl Stores {
         }
     }
 
-    /// Every definition there is.
-    pub fn definitions(&self) -> Vec<Arc<DeserializeGuard<ServiceDefinition>>> {
-        self.definitions.state()
-    }
-
     fn pods_of(
         &self,
         o: &ObjectRef,

@@ -12,6 +12,7 @@ mod stages;
 mod status;
 mod workflow;
 
+use crate::cluster::OF_WORKFLOW;
 pub use backoff::Backoff;
 pub use harden::{STAMP_VERSION, pod_template};
 pub use plan::{Fault, Owned, Plan, plan};
@@ -22,8 +23,6 @@ pub use status::{Seen, differs, status};
 
 /// Label that names the ServiceDefinition an object was made from (contract §1.3).
 pub const OF: &str = "polychrome.dev/service-definition";
-/// Label that names the Workflow a ServiceDefinition was made from.
-pub const OF_WORKFLOW: &str = "polychrome.dev/workflow";
 /// Annotation that stops the controller at an object: nothing is applied, the status goes on (N7).
 pub const PAUSED: &str = "svcforge.dev/paused";
 
