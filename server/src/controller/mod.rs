@@ -4,6 +4,7 @@
 mod backoff;
 mod dormant;
 mod harden;
+mod passes;
 mod plan;
 mod readiness;
 mod run;

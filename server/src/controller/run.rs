@@ -2,6 +2,7 @@
 
 use super::{
     OF, dormant,
+    passes::{self, Key, Shared},
     service_definition::{self, Definitions, Stores},
     workflow::{self, Workflows},
 };
@@ -85,6 +86,18 @@ impl Controller {
         Api::namespaced(self.clients.watch.clone(), &self.namespace)
     }
 
+    /// Has the object of that name looked at.
+    fn waker<K>(
+        &self,
+        wake: &mpsc::UnboundedSender<Key<K>>,
+    ) -> impl Fn(&str) + Send + Clone + use<K>
+    where
+        K: Resource<DynamicType = ()> + Send + 'static,
+    {
+        let (wake, namespace) = (wake.clone(), self.namespace.clone());
+        move |name| drop(wake.send(ObjectRef::new(name).within(&namespace)))
+    }
+
     async fn definitions(&self, stop: &CancellationToken) {
         let resources = [ApiResource::erase::<ServiceDefinition>(&())];
         let (client, pace) = (&self.clients.request, &self.pace);
@@ -98,6 +111,7 @@ impl Controller {
         let (pods, pods_writer) = reflector::store();
         let labelled = all().labels(OF);
         let (wake, woken) = mpsc::unbounded_channel();
+        let lost = self.waker(&wake);
         let pod_changes = troubled(
             watch(self.api::<Pod>(), labelled.clone())
                 .reflect(pods_writer)
@@ -110,39 +124,36 @@ impl Controller {
             services,
             pods,
         };
-        let cx = Arc::new(Definitions::new(
-            client.clone(),
-            &self.namespace,
-            *pace,
-            stores,
-            wake,
-        ));
+        let shared = Shared::new(client.clone(), &self.namespace, *pace, wake);
+        let cx = Arc::new(Definitions::new(shared, stores));
         let config = controller::Config::default()
             .concurrency(pace.concurrency)
             .debounce(pace.debounce);
+        let deployments = watch(self.api::<Deployment>(), labelled.clone());
         let deployments = cx.without_echoes(
-            watch(self.api::<Deployment>(), labelled.clone())
+            missing(deployments, OF, lost.clone())
                 .reflect(deployments_writer)
                 .touched_objects(),
         );
+        let services = watch(self.api::<Service>(), labelled);
         let services = cx.without_echoes(
-            watch(self.api::<Service>(), labelled)
+            missing(services, OF, lost)
                 .reflect(services_writer)
                 .touched_objects(),
         );
         let forget = cx.clone();
         let objects = watch(self.api::<Guarded<ServiceDefinition>>(), all()).reflect(writer);
-        let objects = chosen(objects, move |name| forget.forget(name));
+        let objects = chosen(objects, move |name| passes::forget(&*forget, name));
         let began = store.clone();
-        let passes = kube::runtime::Controller::for_stream(objects, store)
+        let done = kube::runtime::Controller::for_stream(objects, store)
             .with_config(config)
             .owns_stream(deployments)
             .owns_stream(services)
             .reconcile_on(pod_changes)
             .reconcile_on(tokio_stream::wrappers::UnboundedReceiverStream::new(woken))
             .graceful_shutdown_on(stop.clone().cancelled_owned())
-            .run(service_definition::pass, service_definition::failed, cx);
-        drive(passes, &began, stop).await;
+            .run(passes::pass, passes::failed, cx);
+        drive(done, &began, stop).await;
     }
 
     async fn workflows(&self, stop: &CancellationToken) {
@@ -158,28 +169,31 @@ impl Controller {
             return;
         }
         let (store, writer) = reflector::store();
+        let (wake, woken) = mpsc::unbounded_channel();
+        let lost = self.waker(&wake);
         let stages = watch(
             self.api::<Guarded<ServiceDefinition>>(),
             all().labels(super::OF_WORKFLOW),
-        )
-        .touched_objects()
-        .filter(|stage| std::future::ready(stage.is_ok()));
-        let (wake, woken) = mpsc::unbounded_channel();
-        let cx = Arc::new(Workflows::new(client.clone(), &self.namespace, *pace, wake));
+        );
+        let stages = missing(stages, super::OF_WORKFLOW, lost)
+            .touched_objects()
+            .filter(|stage| std::future::ready(stage.is_ok()));
+        let shared = Shared::new(client.clone(), &self.namespace, *pace, wake);
+        let cx = Arc::new(Workflows(shared));
         let config = controller::Config::default()
             .concurrency(pace.concurrency)
             .debounce(pace.debounce);
         let forget = cx.clone();
         let objects = watch(self.api::<Guarded<Workflow>>(), all()).reflect(writer);
-        let objects = chosen(objects, move |name| forget.forget(name));
+        let objects = chosen(objects, move |name| passes::forget(&*forget, name));
         let began = store.clone();
-        let passes = kube::runtime::Controller::for_stream(objects, store)
+        let done = kube::runtime::Controller::for_stream(objects, store)
             .with_config(config)
             .owns_stream(stages)
             .reconcile_on(tokio_stream::wrappers::UnboundedReceiverStream::new(woken))
             .graceful_shutdown_on(stop.clone().cancelled_owned())
-            .run(workflow::pass, workflow::failed, cx);
-        drive(passes, &began, stop).await;
+            .run(passes::pass, passes::failed, cx);
+        drive(done, &began, stop).await;
     }
 }
 
@@ -215,6 +229,35 @@ where
             Ok(_) => {}
         })
         .modify(|object| object.managed_fields_mut().clear())
+}
+
+/// What a relist does not show any more was deleted while nobody watched: `lost` is told whose it was, by that label.
+fn missing<K: Resource>(
+    events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
+    owner: &'static str,
+    lost: impl Fn(&str) + Send,
+) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send {
+    let mut known = HashMap::<String, String>::new();
+    let mut listed = HashMap::new();
+    events.inspect(move |event| match event {
+        Ok(watcher::Event::Init) => listed.clear(),
+        Ok(watcher::Event::InitApply(object)) => {
+            listed.extend(owned_by(object, owner));
+        }
+        Ok(watcher::Event::InitDone) => {
+            let before = std::mem::replace(&mut known, std::mem::take(&mut listed));
+            for (_, of) in before.iter().filter(|(name, _)| !known.contains_key(*name)) {
+                lost(of);
+            }
+        }
+        Ok(watcher::Event::Apply(object)) => known.extend(owned_by(object, owner)),
+        Ok(watcher::Event::Delete(object)) => _ = known.remove(&object.name_any()),
+        Err(_) => {}
+    })
+}
+
+fn owned_by<K: Resource>(object: &K, owner: &str) -> Option<(String, String)> {
+    Some((object.name_any(), object.labels().get(owner)?.clone()))
 }
 
 /// Runs the passes until they have ended; at a stop before the first list was complete there are none to wait for, and the stream
@@ -331,6 +374,36 @@ mod tests {
     fn definition(name: &str, generation: i64) -> ServiceDefinition {
         serde_json::from_value(json!({"metadata": {"name": name, "uid": name, "generation": generation}, "spec": {"image": "x"}}))
             .expect("a definition")
+    }
+
+    #[tokio::test]
+    async fn what_a_relist_does_not_show_any_more_wakes_its_owner() {
+        let labelled = |name: &str, of: &str| {
+            let mut one = definition(name, 1);
+            one.metadata.labels = Some([("of".to_owned(), of.to_owned())].into());
+            one
+        };
+        let lost = Mutex::new(vec![]);
+        let events = [
+            Init,
+            InitApply(labelled("a", "x")),
+            InitApply(labelled("b", "x")),
+            InitDone,
+            Apply(labelled("c", "y")),
+            Apply(labelled("d", "z")),
+            Delete(labelled("d", "z")),
+            // Cut half way, and listed again: `a` and `c` are gone, `d` was known to be.
+            Init,
+            Init,
+            InitApply(labelled("b", "x")),
+            InitDone,
+        ];
+        let told = |of: &str| lost.lock().expect("unpoisoned").push(of.to_owned());
+        let events = futures::stream::iter(events.map(Ok));
+        assert_eq!(missing(events, "of", told).count().await, 11);
+        let mut lost = lost.into_inner().expect("unpoisoned");
+        lost.sort();
+        assert_eq!(lost, ["x", "y"]);
     }
 
     #[tokio::test]

@@ -1,11 +1,11 @@
 //! One pass over one ServiceDefinition: Deployment, Service, status; the first error ends it.
 
 use super::{
-    Backoff, OF, PAUSED, as_refusal,
+    OF, PAUSED, as_refusal,
     dormant::Right,
+    passes::{Pass, Shared, Words},
     plan::{Owned, Plan, plan},
     readiness::rollout,
-    run::{Guarded, Pace},
     status::{Seen, differs, status},
 };
 use crate::{
@@ -21,7 +21,7 @@ use k8s_openapi::{
     },
 };
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Api, Resource, ResourceExt,
     api::{Patch, PatchParams},
     runtime::{
         controller::Action,
@@ -37,8 +37,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tokio::{sync::mpsc, time::Instant};
-use tracing::Instrument;
+use tokio::time::Instant;
 
 /// What it needs in the apps namespace. Pods are read where they may be, for better sentences.
 pub(super) const RIGHTS: &[Right] = &[
@@ -52,8 +51,6 @@ pub(super) const RIGHTS: &[Right] = &[
 const MANY: usize = 2000;
 /// For so long what was written is believed over what the watch shows.
 const WATCH_LAG: Duration = Duration::from_secs(10);
-
-type Key = ObjectRef<Guarded<ServiceDefinition>>;
 
 /// What the watches show of what is made.
 pub(super) struct Stores {
@@ -80,69 +77,29 @@ fn version<K: Resource>(object: &K) -> u64 {
 
 /// What passes share.
 pub(super) struct Definitions {
-    client: Client,
-    namespace: String,
-    pace: Pace,
+    shared: Shared<ServiceDefinition>,
     stores: Stores,
-    wake: mpsc::UnboundedSender<Key>,
     /// What was last applied, by uid.
     applied: Mutex<HashMap<String, Applied>>,
-    backoff: Backoff<Key>,
     /// Status as last written, by uid.
     written: Mutex<HashMap<String, (Instant, ServiceDefinitionStatus)>>,
     /// Resource versions that an apply returned: their echo in the watch tells nothing new.
     returned: Arc<Mutex<HashMap<String, String>>>,
-    quarantined: Mutex<HashMap<Key, String>>,
 }
-
-/// Why a pass failed.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub(super) struct Failed(#[from] Fault);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Definitions {
-    pub(super) fn new(
-        client: Client,
-        namespace: &str,
-        pace: Pace,
-        stores: Stores,
-        wake: mpsc::UnboundedSender<Key>,
-    ) -> Self {
+    pub(super) fn new(shared: Shared<ServiceDefinition>, stores: Stores) -> Self {
         Self {
-            client,
-            namespace: namespace.into(),
-            pace,
+            shared,
             stores,
-            wake,
             applied: Mutex::default(),
-            backoff: Backoff::default(),
             written: Mutex::default(),
             returned: Arc::default(),
-            quarantined: Mutex::default(),
         }
-    }
-
-    /// An object is gone.
-    pub(super) fn forget(&self, name: &str) {
-        let key = ObjectRef::new(name).within(&self.namespace);
-        self.backoff.forget(&key);
-        self.quarantine(&key, None);
-    }
-
-    /// Sets a malformed object apart, or lets it in again. True when that is new.
-    fn quarantine(&self, key: &Key, error: Option<&String>) -> bool {
-        let mut all = lock(&self.quarantined);
-        let before = match error {
-            Some(error) => all.insert(key.clone(), error.clone()),
-            None => all.remove(key),
-        };
-        metrics::gauge!("svcforge_controller_quarantined", "resource" => "servicedefinitions")
-            .set(all.len() as f64);
-        before.as_ref() != error
     }
 
     /// A watch's objects, but for the echoes of our own applies.
@@ -173,7 +130,7 @@ impl Definitions {
             + Clone
             + Debug,
     {
-        let api: Api<K> = Api::namespaced(self.client.clone(), &self.namespace);
+        let api: Api<K> = Api::namespaced(self.shared.client.clone(), &self.shared.namespace);
         let params = PatchParams {
             dry_run,
             ..PatchParams::apply(CONTROLLER).force()
@@ -223,7 +180,7 @@ impl Definitions {
     ) {
         let mut applied = lock(&self.applied);
         if applied.len() > MANY {
-            applied.retain(|_, a| a.at.elapsed() < self.pace.pending);
+            applied.retain(|_, a| a.at.elapsed() < self.shared.pace.pending);
         }
         applied.insert(
             of.uid().unwrap_or_default(),
@@ -240,7 +197,7 @@ impl Definitions {
     /// many steps need no apply each. Never older than what that apply returned.
     fn standing(&self, of: &ServiceDefinition, owned: &Owned) -> Option<Arc<Deployment>> {
         let last = lock(&self.applied).get(&of.uid()?).cloned()?;
-        if last.at.elapsed() >= self.pace.pending || last.owned != *owned {
+        if last.at.elapsed() >= self.shared.pace.pending || last.owned != *owned {
             return None;
         }
         let stores = &self.stores;
@@ -284,7 +241,8 @@ impl Definitions {
         if !differs(recent.as_ref().or(of.status.as_ref()), &new) {
             return Ok(());
         }
-        let api: Api<ServiceDefinition> = Api::namespaced(self.client.clone(), &self.namespace);
+        let api: Api<ServiceDefinition> =
+            Api::namespaced(self.shared.client.clone(), &self.shared.namespace);
         let mut patch = json!({
             "apiVersion": "polychrome.dev/v1alpha1", "kind": "ServiceDefinition",
             "metadata": {"name": of.name_any(), "uid": uid},
@@ -311,6 +269,19 @@ impl Definitions {
         written.insert(uid, (Instant::now(), new));
         Ok(())
     }
+}
+
+impl Pass for Definitions {
+    type Of = ServiceDefinition;
+    const WORDS: Words = Words {
+        resource: "servicedefinitions",
+        quarantined: "definition.quarantined",
+        failed: "definition.failed",
+    };
+
+    fn shared(&self) -> &Shared<ServiceDefinition> {
+        &self.shared
+    }
 
     async fn pass(&self, of: &ServiceDefinition) -> Result<Action, Fault> {
         let owned = match plan(of) {
@@ -318,7 +289,7 @@ impl Definitions {
             Plan::Refuse(faults) => {
                 self.write(of, status(of, &Seen::Refused(faults), crate::clock::now()))
                     .await?;
-                return Ok(Action::requeue(self.pace.ready));
+                return Ok(self.shared.look_again(true));
             }
             Plan::Apply(owned) => owned,
         };
@@ -338,11 +309,7 @@ impl Definitions {
         let new = status(of, &seen, crate::clock::now());
         let ready = new.ready;
         self.write(of, new).await?;
-        Ok(Action::requeue(if ready {
-            self.pace.ready
-        } else {
-            self.pace.pending
-        }))
+        Ok(self.shared.look_again(ready))
     }
 }
 
@@ -378,50 +345,4 @@ fn paused(of: &ServiceDefinition) -> Option<String> {
 
 fn echo_key<K: Resource<DynamicType = ()>>(object: &K) -> String {
     format!("{}/{}", K::kind(&()), object.name_any())
-}
-
-/// One pass.
-pub(super) async fn pass(
-    object: Arc<Guarded<ServiceDefinition>>,
-    cx: Arc<Definitions>,
-) -> Result<Action, Failed> {
-    let key = ObjectRef::from_obj(&*object);
-    let of = match &object.0 {
-        Ok(of) => of,
-        // It stops nobody else; a change of it is looked at again.
-        Err(invalid) => {
-            if cx.quarantine(&key, Some(&invalid.error)) {
-                tracing::warn!(event = "definition.quarantined", servicedefinition = %object.name_any(), error = %invalid.error);
-            }
-            return Ok(Action::await_change());
-        }
-    };
-    cx.quarantine(&key, None);
-    let span = tracing::info_span!("definition", servicedefinition = %of.name_any());
-    let done = cx.pass(of).instrument(span).await;
-    let outcome = if done.is_ok() { "done" } else { "failed" };
-    metrics::counter!("svcforge_controller_passes_total", "resource" => "servicedefinitions", "outcome" => outcome).increment(1);
-    let action = done?;
-    for waiting in cx.backoff.succeeded(&key, Instant::now()) {
-        let _ = cx.wake.send(waiting);
-    }
-    Ok(action)
-}
-
-/// How long a failed object waits.
-pub(super) fn failed(
-    object: Arc<Guarded<ServiceDefinition>>,
-    error: &Failed,
-    cx: Arc<Definitions>,
-) -> Action {
-    let outage = matches!(error.0, Fault::Outage { .. });
-    let pause = cx.backoff.failed(
-        ObjectRef::from_obj(&*object),
-        object.meta().generation,
-        outage,
-        crate::ids::jitter(),
-        Instant::now(),
-    );
-    tracing::warn!(event = "definition.failed", servicedefinition = %object.name_any(), error = %error, again_s = pause.as_secs());
-    Action::requeue(pause)
 }

@@ -2,9 +2,9 @@
 //! removes those that left the spec, writes the status.
 
 use super::{
-    Backoff, OF_WORKFLOW, PAUSED, as_refusal,
+    OF_WORKFLOW, PAUSED, as_refusal,
     dormant::Right,
-    run::{Guarded, Pace},
+    passes::{Pass, Shared, Words},
     stages::{Child, Graph, StageNeed, child_of, degraded, graph},
 };
 use crate::{
@@ -16,17 +16,12 @@ use crate::{
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Api, Resource, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
-    runtime::{controller::Action, reflector::ObjectRef},
+    runtime::controller::Action,
 };
 use serde_json::json;
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, Mutex, PoisonError},
-};
-use tokio::{sync::mpsc, time::Instant};
-use tracing::Instrument;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What it needs in the apps namespace.
 pub(super) const RIGHTS: &[Right] = &[
@@ -42,64 +37,12 @@ pub(super) const RIGHTS: &[Right] = &[
 /// Children read at once.
 const READS: usize = 8;
 
-type Key = ObjectRef<Guarded<Workflow>>;
-
 /// What passes share.
-pub(super) struct Workflows {
-    client: Client,
-    namespace: String,
-    pace: Pace,
-    wake: mpsc::UnboundedSender<Key>,
-    backoff: Backoff<Key>,
-    quarantined: Mutex<HashMap<Key, String>>,
-}
-
-/// Why a pass failed.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub(super) struct Failed(#[from] Fault);
+pub(super) struct Workflows(pub(super) Shared<Workflow>);
 
 impl Workflows {
-    pub(super) fn new(
-        client: Client,
-        namespace: &str,
-        pace: Pace,
-        wake: mpsc::UnboundedSender<Key>,
-    ) -> Self {
-        Self {
-            client,
-            namespace: namespace.into(),
-            pace,
-            wake,
-            backoff: Backoff::default(),
-            quarantined: Mutex::default(),
-        }
-    }
-
-    /// An object is gone.
-    pub(super) fn forget(&self, name: &str) {
-        let key = ObjectRef::new(name).within(&self.namespace);
-        self.backoff.forget(&key);
-        self.quarantine(&key, None);
-    }
-
-    /// Sets a malformed object apart, or lets it in again. True when that is new.
-    fn quarantine(&self, key: &Key, error: Option<&String>) -> bool {
-        let mut all = self
-            .quarantined
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let before = match error {
-            Some(error) => all.insert(key.clone(), error.clone()),
-            None => all.remove(key),
-        };
-        metrics::gauge!("svcforge_controller_quarantined", "resource" => "workflows")
-            .set(all.len() as f64);
-        before.as_ref() != error
-    }
-
     fn definitions(&self) -> Api<ServiceDefinition> {
-        Api::namespaced(self.client.clone(), &self.namespace)
+        Api::namespaced(self.0.client.clone(), &self.0.namespace)
     }
 
     async fn children(
@@ -241,6 +184,37 @@ impl Workflows {
         Ok(())
     }
 
+    async fn write(&self, of: &Workflow, new: WorkflowStatus) -> Result<(), Fault> {
+        if of.status.as_ref() == Some(&new) {
+            return Ok(());
+        }
+        let api: Api<Workflow> = Api::namespaced(self.0.client.clone(), &self.0.namespace);
+        let mut patch = json!({
+            "apiVersion": "polychrome.dev/v1alpha1", "kind": "Workflow",
+            "metadata": {"name": of.name_any(), "uid": of.uid()},
+            "status": new,
+        });
+        patch["status"]["message"] = json!(new.message);
+        let params = PatchParams::apply(CONTROLLER).force();
+        api.patch_status(&of.name_any(), &params, &Patch::Apply(&patch))
+            .await?;
+        tracing::info!(event = "workflow.status", ready = new.ready, phase = %new.phase, progress = %new.progress);
+        Ok(())
+    }
+}
+
+impl Pass for Workflows {
+    type Of = Workflow;
+    const WORDS: Words = Words {
+        resource: "workflows",
+        quarantined: "workflow.quarantined",
+        failed: "workflow.failed",
+    };
+
+    fn shared(&self) -> &Shared<Workflow> {
+        &self.0
+    }
+
     async fn pass(&self, of: &Workflow) -> Result<Action, Fault> {
         if of.metadata.deletion_timestamp.is_some() {
             return Ok(Action::await_change());
@@ -250,7 +224,7 @@ impl Workflows {
             Ok(graph) => graph,
             Err(why) => {
                 self.write(of, degraded(of, &why, now)).await?;
-                return Ok(Action::requeue(self.pace.ready));
+                return Ok(self.0.look_again(true));
             }
         };
         let uid = of.uid().unwrap_or_default();
@@ -277,29 +251,7 @@ impl Workflows {
         if let Some(why) = refused.into_values().next() {
             return Err(Fault::Rejected(why));
         }
-        Ok(Action::requeue(if ready {
-            self.pace.ready
-        } else {
-            self.pace.pending
-        }))
-    }
-
-    async fn write(&self, of: &Workflow, new: WorkflowStatus) -> Result<(), Fault> {
-        if of.status.as_ref() == Some(&new) {
-            return Ok(());
-        }
-        let api: Api<Workflow> = Api::namespaced(self.client.clone(), &self.namespace);
-        let mut patch = json!({
-            "apiVersion": "polychrome.dev/v1alpha1", "kind": "Workflow",
-            "metadata": {"name": of.name_any(), "uid": of.uid()},
-            "status": new,
-        });
-        patch["status"]["message"] = json!(new.message);
-        let params = PatchParams::apply(CONTROLLER).force();
-        api.patch_status(&of.name_any(), &params, &Patch::Apply(&patch))
-            .await?;
-        tracing::info!(event = "workflow.status", ready = new.ready, phase = %new.phase, progress = %new.progress);
-        Ok(())
+        Ok(self.0.look_again(ready))
     }
 }
 
@@ -327,45 +279,4 @@ fn spec(of: &Workflow, stage: &Stage) -> ServiceDefinitionSpec {
         replicas: stage.replicas,
         env: stage.env.clone(),
     }
-}
-
-/// One pass.
-pub(super) async fn pass(
-    object: Arc<Guarded<Workflow>>,
-    cx: Arc<Workflows>,
-) -> Result<Action, Failed> {
-    let key = ObjectRef::from_obj(&*object);
-    let of = match &object.0 {
-        Ok(of) => of,
-        Err(invalid) => {
-            if cx.quarantine(&key, Some(&invalid.error)) {
-                tracing::warn!(event = "workflow.quarantined", workflow = %object.name_any(), error = %invalid.error);
-            }
-            return Ok(Action::await_change());
-        }
-    };
-    cx.quarantine(&key, None);
-    let span = tracing::info_span!("workflow", workflow = %of.name_any());
-    let done = cx.pass(of).instrument(span).await;
-    let outcome = if done.is_ok() { "done" } else { "failed" };
-    metrics::counter!("svcforge_controller_passes_total", "resource" => "workflows", "outcome" => outcome).increment(1);
-    let action = done?;
-    for waiting in cx.backoff.succeeded(&key, Instant::now()) {
-        let _ = cx.wake.send(waiting);
-    }
-    Ok(action)
-}
-
-/// How long a failed object waits.
-pub(super) fn failed(object: Arc<Guarded<Workflow>>, error: &Failed, cx: Arc<Workflows>) -> Action {
-    let outage = matches!(error.0, Fault::Outage { .. });
-    let pause = cx.backoff.failed(
-        ObjectRef::from_obj(&*object),
-        object.meta().generation,
-        outage,
-        crate::ids::jitter(),
-        Instant::now(),
-    );
-    tracing::warn!(event = "workflow.failed", workflow = %object.name_any(), error = %error, again_s = pause.as_secs());
-    Action::requeue(pause)
 }

@@ -750,6 +750,17 @@ async fn r5_the_controller_outlives_its_api() {
         )
         .await;
     }
+    // Deleted while nobody could watch: the list afterwards does not show it, and the next look is minutes away.
+    proxy.set(Http::Gone);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    apps.k(&["delete", "service,deployment", "web"]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    proxy.set(Http::Pass);
+    until("what was deleted is back", SOON, async || {
+        apps.get("service", "web").is_some() && apps.get("deployment", "web").is_some()
+    })
+    .await;
+    apps.ready("web").await;
 }
 
 // --- dormant starts ----------------------------------------------------------------------------------------------------------
