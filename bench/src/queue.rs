@@ -72,10 +72,8 @@ async fn burn(pool: &PgPool, workers: usize, batch: i64) -> anyhow::Result<Durat
                     continue;
                 }
                 for task in &tasks {
-                    let mut tx = pool.begin().await?;
-                    queue::lock_lanes(&mut tx, &[task.instance_id]).await?;
-                    queue::finish(&mut tx, task, Outcome::Succeeded, None).await?;
-                    tx.commit().await?;
+                    let mut db = pool.acquire().await?;
+                    queue::finish(&mut db, task, Outcome::Succeeded, None).await?;
                 }
             }
         });
@@ -158,10 +156,9 @@ pub async fn latency(dsn: &str) -> anyhow::Result<()> {
             .await
             .ok_or_else(|| anyhow::anyhow!("the worker has ended"))?;
         times.push((started - began).as_secs_f64() * 1000.0);
-        let mut tx = pool.begin().await?;
-        queue::lock_lanes(&mut tx, &[task.instance_id]).await?;
-        queue::finish(&mut tx, &task, Outcome::Succeeded, None).await?;
-        tx.commit().await?;
+        let mut db = pool.acquire().await?;
+        queue::finish(&mut db, &task, Outcome::Succeeded, None).await?;
+        drop(db);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     stop.cancel();
@@ -201,23 +198,34 @@ pub async fn blocked(dsn: &str, jobs: i64) -> anyhow::Result<()> {
     // A hundred thousand rows at once: Postgres must know of them, as it would where they came one by one.
     sqlx::query("vacuum analyze task").execute(&pool).await?;
     fill(&pool, free).await?;
-    let mut times = vec![];
-    let me = svcforge::ids::new_id();
-    let began = Instant::now();
-    while times.len() < free.len() {
-        let one = Instant::now();
-        if claim(&pool, me, 1).await?.is_empty() {
-            break;
+    for workers in [1, 4] {
+        // Half of what is ready each.
+        let each = free.len() / 2 / workers;
+        let began = Instant::now();
+        let mut running = tokio::task::JoinSet::<sqlx::Result<Vec<f64>>>::new();
+        for _ in 0..workers {
+            let pool = pool.clone();
+            running.spawn(async move {
+                let (mut times, me) = (vec![], svcforge::ids::new_id());
+                while times.len() < each {
+                    let one = Instant::now();
+                    if claim(&pool, me, 1).await?.is_empty() {
+                        break;
+                    }
+                    times.push(one.elapsed().as_secs_f64() * 1000.0);
+                }
+                Ok(times)
+            });
         }
-        times.push(one.elapsed().as_secs_f64() * 1000.0);
+        let mut times = vec![];
+        while let Some(done) = running.join_next().await {
+            times.extend(done??);
+        }
+        let rate = times.len() as f64 / began.elapsed().as_secs_f64();
+        let what = format!("svcforge, claims behind blocked lanes, {workers} at once");
+        result("P4", &what, rate, "claims/s");
+        result("P4", &format!("{what}, p99"), at(&mut times, 0.99), "ms");
     }
-    result(
-        "P4",
-        "svcforge, claims behind blocked lanes",
-        times.len() as f64 / began.elapsed().as_secs_f64(),
-        "claims/s",
-    );
-    result("P4", "svcforge, one claim, p99", at(&mut times, 0.99), "ms");
     // The peer: one-per-instance by asking whether an earlier open one exists, over the same rows.
     let began = Instant::now();
     let mut claimed = 0;

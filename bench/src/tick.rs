@@ -38,6 +38,10 @@ impl Releases for Memory {
             .clone())
     }
 
+    async fn find_uid(&self, _: &db::observed::ObjectRef) -> Result<Option<String>, Fault> {
+        Ok(None)
+    }
+
     async fn find(&self, _: EntryKind, namespace: &str, name: &str) -> Result<Option<Seen>, Fault> {
         let listing = self
             .0

@@ -91,6 +91,33 @@ pub struct Orphan {
     pub status_by: Option<String>,
 }
 
+/// What a removed service left in the cluster because its entry or its chart keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ssr", derive(utoipa::ToSchema))]
+pub struct Leftover {
+    /// Whose it was.
+    pub instance: InstanceId,
+    /// Its name.
+    pub service: String,
+    /// Its team.
+    pub team: String,
+    /// Kubernetes kind.
+    pub kind: String,
+    /// Where it is.
+    pub namespace: String,
+    /// What it is called.
+    pub name: String,
+    /// Since when it is all that is left.
+    #[cfg_attr(feature = "ssr", schema(value_type = String, format = DateTime))]
+    pub kept_at: Timestamp,
+    /// Until when the entry wants it kept; without end when it is the chart that does. svcforge removes nothing by itself.
+    #[cfg_attr(feature = "ssr", schema(value_type = Option<String>, format = DateTime))]
+    pub keep_until: Option<Timestamp>,
+    /// When it was last seen.
+    #[cfg_attr(feature = "ssr", schema(value_type = String, format = DateTime))]
+    pub last_seen_at: Timestamp,
+}
+
 /// The brake on repairs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "ssr", derive(utoipa::ToSchema))]
@@ -122,6 +149,8 @@ pub struct DriftView {
     pub unmanaged: Vec<Orphan>,
     /// Releases that should be ours and are in no row.
     pub orphans: Vec<Orphan>,
+    /// What removed services left, because their entries or charts keep it.
+    pub leftovers: Vec<Leftover>,
     /// The brake on repairs.
     pub breaker: Brake,
     /// When the cluster was last read.

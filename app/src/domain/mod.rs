@@ -28,7 +28,7 @@ pub mod window;
 
 pub use catalog::{CatalogEntry, CatalogView, EntryKind, FormField, FormWidget};
 pub use definition::{Definition, StageView, WorkflowView};
-pub use drift::{Brake, DriftItem, DriftVerdict, DriftView, Orphan};
+pub use drift::{Brake, DriftItem, DriftVerdict, DriftView, Leftover, Orphan};
 pub use event::Event;
 pub use ids::{EntryRevisionId, InstanceId, TaskId, TeamId, UserId};
 pub use instance::{Connection, ConnectionField, Instance, InstancePage, InstanceState};

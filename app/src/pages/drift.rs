@@ -1,7 +1,7 @@
 //! Drift: what is not as it was installed, releases nobody knows, and the brake on repairs. Drawn on the server.
 
 use crate::{
-    domain::{DriftItem, DriftView, Orphan},
+    domain::{DriftItem, DriftView, Leftover, Orphan},
     ui::{Moment, ReasonForm},
 };
 use leptos::prelude::*;
@@ -41,6 +41,7 @@ pub fn Found(
         <Orphans title="Orphans: releases that no service knows" items=f.orphans may/>
         <Orphans title="Of another installation" items=f.foreign may=false/>
         <Orphans title="Not managed by svcforge" items=f.unmanaged may=false/>
+        <Leftovers items=f.leftovers/>
     }
     .into_any()
 }
@@ -80,6 +81,27 @@ fn Orphans(title: &'static str, items: Vec<Orphan>, may: bool) -> impl IntoView 
                             <td data-label="Decision">{said}{form}</td>
                         </tr>
                     }
+                }).collect_view()}</tbody>
+            </table>
+        </section>
+    }.into_any())
+}
+
+#[component]
+fn Leftovers(items: Vec<Leftover>) -> impl IntoView {
+    (!items.is_empty()).then(|| view! {
+        <section class="card"><h2>"Leftovers: kept of removed services"</h2>
+            <p class="sub">"Their entries or charts say so. svcforge does not remove them by itself."</p>
+            <table class="list">
+                <thead><tr><th scope="col">"What"</th><th scope="col">"Of"</th><th scope="col">"Kept since"</th><th scope="col">"To be kept until"</th><th scope="col">"Last seen"</th></tr></thead>
+                <tbody>{items.into_iter().map(|l| view! {
+                    <tr>
+                        <td class="main"><code>{l.name}</code><span class="sub">{format!("{} in {}", l.kind, l.namespace)}</span></td>
+                        <td data-label="Of"><a href=format!("/services/{}", l.instance)>{l.service}</a>{format!(" · {}", l.team)}</td>
+                        <td data-label="Kept since"><Moment at=l.kept_at/></td>
+                        <td data-label="To be kept until">{match l.keep_until { Some(at) => view! { <Moment at/> }.into_any(), None => "the chart says: for good".into_any() }}</td>
+                        <td data-label="Last seen"><Moment at=l.last_seen_at/></td>
+                    </tr>
                 }).collect_view()}</tbody>
             </table>
         </section>

@@ -13,6 +13,7 @@ mod objects;
 mod observed_definitions;
 mod observer;
 pub mod readiness;
+mod records;
 pub mod release;
 mod releases;
 mod secret;
@@ -28,11 +29,14 @@ pub use definition::{
 pub use identity::{bind, bind_if_reachable};
 pub use kubeconfig::write_for_helm;
 pub use namespace::ensure_namespace;
-pub use objects::{claims_of, delete_claims, still_there};
+pub use objects::{claims_of, delete_claims, find_uid, still_there};
 pub use observed_definitions::observe_definitions;
 pub use observer::observe;
 pub use releases::{ClusterReleases, Listing, Releases, Seen, Watched};
-pub use secret::{adopt_credentials, delete_credentials, ensure_credentials, read_credentials};
+pub use secret::{
+    adopt_credentials, delete_credentials, ensure_credentials, name as credentials_name,
+    read_credentials,
+};
 pub use watch::Stores;
 pub use workflow::{Stage, StageStatus, Workflow, WorkflowSpec, WorkflowStatus};
 

@@ -37,12 +37,7 @@ fn resource(kind: &str) -> Option<ApiResource> {
 pub async fn still_there(clients: &Clients, objects: &[ObjectRef]) -> Result<Vec<String>, Fault> {
     let mut left = vec![];
     for object in objects {
-        let Some(resource) = resource(&object.kind) else {
-            continue;
-        };
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(clients.request.clone(), &object.namespace, &resource);
-        if api.get_metadata_opt(&object.name).await?.is_some() {
+        if find_uid(clients, object).await?.is_some() {
             left.push(format!("{} {}", object.kind, object.name));
         }
     }
@@ -59,6 +54,20 @@ pub async fn still_there(clients: &Clients, objects: &[ObjectRef]) -> Result<Vec
         }
     }
     Ok(left)
+}
+
+/// The uid of an object of a known kind, if it is there.
+///
+/// # Errors
+/// From the API.
+pub async fn find_uid(clients: &Clients, object: &ObjectRef) -> Result<Option<String>, Fault> {
+    let Some(resource) = resource(&object.kind) else {
+        return Ok(None);
+    };
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(clients.request.clone(), &object.namespace, &resource);
+    let found = api.get_metadata_opt(&object.name).await?;
+    Ok(found.and_then(|o| o.metadata.uid))
 }
 
 fn by_namespace(objects: &[ObjectRef]) -> std::collections::BTreeMap<String, Vec<String>> {

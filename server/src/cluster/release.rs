@@ -108,6 +108,8 @@ pub struct Content {
     pub chart_version: String,
     /// The objects of its manifest.
     pub objects: Vec<ObjectRef>,
+    /// Those that Helm leaves behind on purpose (`helm.sh/resource-policy: keep`).
+    pub kept: Vec<ObjectRef>,
 }
 
 /// Decodes one revision.
@@ -119,12 +121,14 @@ pub async fn content(clients: &Clients, namespace: &str, head: &Head) -> Result<
     let payload = decode(&secret)
         .map_err(|e| Fault::Failed(format!("release record {}: {e:#}", head.secret)))?;
     let manifest = payload["manifest"].as_str().unwrap_or_default();
+    let (kept, objects) = objects(manifest, namespace);
     Ok(Content {
         chart_version: payload["chart"]["metadata"]["version"]
             .as_str()
             .unwrap_or_default()
             .to_owned(),
-        objects: objects(manifest, namespace),
+        objects,
+        kept,
     })
 }
 
@@ -142,25 +146,23 @@ struct Object {
     metadata: Meta,
 }
 
-/// The objects of a manifest, in its order; without those that Helm leaves behind on purpose.
-fn objects(manifest: &str, namespace: &str) -> Vec<ObjectRef> {
+/// The objects of a manifest, in its order: those that Helm leaves behind on purpose, and the others.
+fn objects(manifest: &str, namespace: &str) -> (Vec<ObjectRef>, Vec<ObjectRef>) {
     let documents = manifest.split("\n---").map(|d| d.trim_start_matches("---"));
-    documents
-        .filter_map(|text| serde_saphyr::from_str::<Object>(text).ok())
-        .filter(|o| {
-            o.metadata
-                .annotations
-                .as_ref()
-                .and_then(|a| a.get("helm.sh/resource-policy"))
-                .map(String::as_str)
-                != Some("keep")
-        })
-        .map(|o| ObjectRef {
-            kind: o.kind,
-            namespace: o.metadata.namespace.unwrap_or_else(|| namespace.into()),
-            name: o.metadata.name,
-        })
-        .collect()
+    let objects = documents.filter_map(|text| serde_saphyr::from_str::<Object>(text).ok());
+    let (kept, others): (Vec<Object>, Vec<Object>) = objects.partition(|o| {
+        let policy = |a: &BTreeMap<String, String>| a.get("helm.sh/resource-policy").cloned();
+        o.metadata.annotations.as_ref().and_then(policy).as_deref() == Some("keep")
+    });
+    let refer = |o: Object| ObjectRef {
+        kind: o.kind,
+        namespace: o.metadata.namespace.unwrap_or_else(|| namespace.into()),
+        name: o.metadata.name,
+    };
+    (
+        kept.into_iter().map(refer).collect(),
+        others.into_iter().map(refer).collect(),
+    )
 }
 
 fn decode(secret: &Secret) -> anyhow::Result<Value> {
@@ -302,8 +304,10 @@ mod tests {
 
     #[test]
     fn a_manifest_names_its_objects() {
-        let manifest = "---\n# Source: a\napiVersion: v1\nkind: Service\nmetadata:\n  name: a\n---\napiVersion: apps/v1\nkind: StatefulSet\nmetadata:\n  name: b\n  namespace: other\n---\n# empty\n";
-        let found: Vec<_> = objects(manifest, "ns")
+        let manifest = "---\n# Source: a\napiVersion: v1\nkind: Service\nmetadata:\n  name: a\n---\napiVersion: apps/v1\nkind: StatefulSet\nmetadata:\n  name: b\n  namespace: other\n---\n# empty\n---\nkind: ConfigMap\nmetadata:\n  name: c\n  annotations: {helm.sh/resource-policy: keep}\n";
+        let (kept, others) = objects(manifest, "ns");
+        assert_eq!((kept.len(), kept[0].name.as_str()), (1, "c"));
+        let found: Vec<_> = others
             .into_iter()
             .map(|o| (o.kind, o.namespace, o.name))
             .collect();

@@ -1,8 +1,12 @@
 //! Every release of a cluster at once, as metadata only: what drift compares with. Labels of Helm's Secrets in every status, paged to
 //! the end; and the definitions that are ours.
 
-use super::{Clients, INSTALLATION, INSTANCE, MANAGER, ServiceDefinition, release};
-use crate::provision::Fault;
+use super::{
+    Clients, INSTALLATION, INSTANCE, MANAGER, ServiceDefinition,
+    records::{self, PAGE, Record},
+    release,
+};
+use crate::{db::observed::ObjectRef, provision::Fault};
 use async_trait::async_trait;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
@@ -22,8 +26,6 @@ use tokio::{sync::mpsc, task::JoinSet};
 
 /// What Helm labels its records with.
 const HELM: &str = "owner=helm";
-/// Records a page.
-const PAGE: u32 = 500;
 /// Label of the Secret that proves a listing.
 const MARKER: &str = "svcforge.dev/marker";
 
@@ -81,6 +83,12 @@ pub trait Releases: Send + Sync + 'static {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Seen>, Fault>;
+
+    /// The uid of one object, if it is there.
+    ///
+    /// # Errors
+    /// When it could not be asked.
+    async fn find_uid(&self, object: &ObjectRef) -> Result<Option<String>, Fault>;
 }
 
 /// The releases of one cluster, for one installation.
@@ -116,14 +124,16 @@ fn seen(labels: &BTreeMap<String, String>, revision: i32, status: &str) -> Seen 
 
 impl Listing {
     /// Adds one record's metadata; the highest revision of a release counts. True when it is the marker of that installation.
-    fn add(&mut self, meta: &ObjectMeta, installation: &str) -> bool {
-        let none = BTreeMap::new();
-        let labels = meta.labels.as_ref().unwrap_or(&none);
+    fn add(
+        &mut self,
+        (namespace, secret): (&str, &str),
+        labels: &BTreeMap<String, String>,
+        installation: &str,
+    ) -> bool {
         if let Some(of) = labels.get(MARKER) {
             return of == installation;
         }
-        let namespace = meta.namespace.clone().unwrap_or_default();
-        let secret = meta.name.clone().unwrap_or_default();
+        let namespace = namespace.to_owned();
         let name = labels.get("name").cloned();
         let revision = labels
             .get("version")
@@ -142,7 +152,7 @@ impl Listing {
             }
             (name, ..) => {
                 // Helm's own name of the record still tells whose it is.
-                let name = name.unwrap_or_else(|| release_of(&secret).to_owned());
+                let name = name.unwrap_or_else(|| release_of(secret).to_owned());
                 let why = format!("its record {secret} has no readable version or status label");
                 self.unreadable.insert((namespace, name), why);
             }
@@ -155,21 +165,6 @@ impl Listing {
 fn release_of(secret: &str) -> &str {
     let rest = secret.strip_prefix("sh.helm.release.v1.").unwrap_or(secret);
     rest.rsplit_once(".v").map_or(rest, |(name, _)| name)
-}
-
-/// Every page; one retry when the listing's moment has been forgotten (410).
-async fn pages<F: FnMut(&ObjectMeta)>(api: &Api<Secret>, mut each: F) -> Result<(), kube::Error> {
-    let mut params = ListParams::default().labels(HELM).limit(PAGE);
-    loop {
-        let page = api.list_metadata(&params).await?;
-        for item in &page.items {
-            each(&item.metadata);
-        }
-        match page.metadata.continue_.filter(|c| !c.is_empty()) {
-            Some(next) => params = params.continue_token(&next),
-            None => return Ok(()),
-        }
-    }
 }
 
 impl ClusterReleases {
@@ -201,11 +196,13 @@ impl ClusterReleases {
     }
 
     async fn everywhere(&self) -> Result<Listing, kube::Error> {
-        let api: Api<Secret> = Api::all(self.clients.request.clone());
         let mut again = false;
         loop {
             let (mut listing, mut proven) = (Listing::default(), false);
-            match pages(&api, |meta| proven |= listing.add(meta, &self.installation)).await {
+            let mut add = |r: Record| {
+                proven |= listing.add((&r.namespace, &r.name), &r.labels, &self.installation);
+            };
+            match records::each(&self.clients.request, None, HELM, &mut add).await {
                 Ok(()) if proven => return Ok(listing),
                 Ok(()) => {
                     let why =
@@ -224,18 +221,19 @@ impl ClusterReleases {
         let mut listing = Listing::default();
         let listed = futures::stream::iter(namespaces.iter().cloned())
             .map(|namespace| async move {
-                let api: Api<Secret> = Api::namespaced(self.clients.request.clone(), &namespace);
-                let mut metas = vec![];
-                let done = pages(&api, |meta| metas.push(meta.clone())).await;
-                (namespace, done.map(|()| metas))
+                let mut found = vec![];
+                let mut add = |record| found.push(record);
+                let listed =
+                    records::each(&self.clients.request, Some(&namespace), HELM, &mut add).await;
+                (namespace, listed.map(|()| found))
             })
             .buffer_unordered(8)
             .collect::<Vec<_>>()
             .await;
-        for (namespace, metas) in listed {
-            match metas {
-                Ok(metas) => metas.iter().for_each(|meta| {
-                    listing.add(meta, &self.installation);
+        for (namespace, found) in listed {
+            match found {
+                Ok(found) => found.iter().for_each(|r| {
+                    listing.add((&r.namespace, &r.name), &r.labels, &self.installation);
                 }),
                 Err(error) => {
                     listing.unknown.insert(namespace, error.to_string());
@@ -378,6 +376,10 @@ impl Releases for ClusterReleases {
             }
         }
     }
+
+    async fn find_uid(&self, object: &ObjectRef) -> Result<Option<String>, Fault> {
+        super::find_uid(&self.clients, object).await
+    }
 }
 
 /// Releases as the watch shows them; single reads go to the API.
@@ -391,10 +393,16 @@ pub struct Watched {
 impl Watched {
     /// What the store holds.
     pub fn listing(&self) -> Listing {
-        let mut listing = Listing::default();
+        let (mut listing, none) = (Listing::default(), BTreeMap::new());
         let mut proven = false;
         for object in self.store.state() {
-            proven |= listing.add(&object.metadata, &self.of.installation);
+            let meta = &object.metadata;
+            let place = (
+                meta.namespace.as_deref().unwrap_or_default(),
+                meta.name.as_deref().unwrap_or_default(),
+            );
+            let labels = meta.labels.as_ref().unwrap_or(&none);
+            proven |= listing.add(place, labels, &self.of.installation);
         }
         if !proven {
             listing.unknown.insert(
@@ -426,24 +434,22 @@ impl Releases for Watched {
     ) -> Result<Option<Seen>, Fault> {
         self.of.find(kind, namespace, name).await
     }
+
+    async fn find_uid(&self, object: &ObjectRef) -> Result<Option<String>, Fault> {
+        self.of.find_uid(object).await
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn meta(secret: &str, labels: &[(&str, &str)]) -> ObjectMeta {
-        ObjectMeta {
-            name: Some(secret.into()),
-            namespace: Some("ns".into()),
-            labels: Some(
-                labels
-                    .iter()
-                    .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-                    .collect(),
-            ),
-            ..ObjectMeta::default()
-        }
+    fn add(listing: &mut Listing, secret: &str, labels: &[(&str, &str)]) -> bool {
+        let labels = labels
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect();
+        listing.add(("ns", secret), &labels, "i")
     }
 
     #[test]
@@ -454,13 +460,8 @@ mod tests {
             ("10", "pending-upgrade"),
             ("9", "superseded"),
         ] {
-            assert!(!listing.add(
-                &meta(
-                    "x",
-                    &[("name", "db"), ("version", version), ("status", status)]
-                ),
-                "i"
-            ));
+            let labels = [("name", "db"), ("version", version), ("status", status)];
+            assert!(!add(&mut listing, "x", &labels));
         }
         let head = &listing.releases[&("ns".to_owned(), "db".to_owned())];
         assert_eq!(
@@ -471,14 +472,14 @@ mod tests {
             &[("name", "bad"), ("version", "x"), ("status", "deployed")][..],
             &[("name", "bad"), ("version", "-1")][..],
         ] {
-            listing.add(&meta("sh.helm.release.v1.bad.v1", labels), "i");
+            add(&mut listing, "sh.helm.release.v1.bad.v1", labels);
         }
-        listing.add(&meta("sh.helm.release.v1.nameless.v3", &[]), "i");
+        add(&mut listing, "sh.helm.release.v1.nameless.v3", &[]);
         let named: Vec<&str> = listing.unreadable.keys().map(|(_, n)| n.as_str()).collect();
         assert_eq!(named, ["bad", "nameless"]);
-        assert!(listing.add(&meta("m", &[(MARKER, "i")]), "i"), "the marker");
+        assert!(add(&mut listing, "m", &[(MARKER, "i")]), "the marker");
         assert!(
-            !listing.add(&meta("m", &[(MARKER, "other")]), "i"),
+            !add(&mut listing, "m", &[(MARKER, "other")]),
             "somebody else's marker"
         );
     }

@@ -11,6 +11,7 @@ pub mod idempotency;
 pub mod installation;
 pub mod instance;
 pub mod leader;
+pub mod leftover;
 pub mod notification;
 pub mod observed;
 pub mod pause;
@@ -26,7 +27,7 @@ pub mod user;
 
 use anyhow::Context;
 use sqlx::{
-    PgPool,
+    Connection, PgPool,
     migrate::{MigrateError, Migrator},
     postgres::{PgConnectOptions, PgPoolOptions},
 };
@@ -37,6 +38,9 @@ pub use jiff_sqlx::Timestamp as Timestamptz;
 
 /// Every migration, built in.
 pub static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
+
+/// A connection that was not used for this long is asked whether it still lives before it is used.
+const RESTED: Duration = Duration::from_secs(1);
 
 /// Oldest Postgres that works.
 pub const MIN_POSTGRES: i32 = 150_000;
@@ -62,6 +66,11 @@ pub async fn connect(settings: &crate::config::Database) -> anyhow::Result<PgPoo
         .max_connections(settings.pool_max_size.max(settings.pool_min_size).max(2))
         .acquire_timeout(Duration::from_secs(5))
         .max_lifetime(Duration::from_secs(1800))
+        // A ping before every statement doubles its round trips: only what has rested may have died unseen.
+        .test_before_acquire(false)
+        .before_acquire(|connection, meta| {
+            Box::pin(async move { Ok(meta.idle_for < RESTED || connection.ping().await.is_ok()) })
+        })
         .connect_with(options)
         .await
         .context("cannot reach the Postgres that SVCFORGE_PG_DSN names")?;

@@ -182,11 +182,12 @@ pub async fn begin_step(
     attempt: i32,
     name: &str,
 ) -> sqlx::Result<bool> {
-    end_step(pool, task, token, StepState::Succeeded).await?;
     let begun = sqlx::query!(
-        "insert into task_step (task_id, seq, attempt, name, state, started_at)
-         select $1, 1 + coalesce((select max(seq) from task_step where task_id = $1), 0), $3, $4, 'running', clock_timestamp()
-         where exists (select from task where id = $1 and token = $2)",
+        "with held as materialized (select id from task where id = $1 and token = $2),
+         ended as (update task_step set state = 'succeeded', finished_at = clock_timestamp()
+                   where task_id in (select id from held) and state = 'running')
+         insert into task_step (task_id, seq, attempt, name, state, started_at)
+         select id, 1 + coalesce((select max(seq) from task_step where task_id = $1), 0), $3, $4, 'running', clock_timestamp() from held",
         task,
         token,
         attempt,

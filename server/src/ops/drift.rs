@@ -190,6 +190,7 @@ pub async fn drift_view(ops: &Ops, actor: &Actor) -> Result<DriftView, Error> {
             _ => view.unknown.push(item),
         }
     }
+    view.leftovers = db::leftover::list(pool, actor.visible_teams().as_deref(), SHOWN).await?;
     if actor.admin {
         for (kind, orphan) in db::drift::list_orphans(pool, SHOWN).await? {
             match kind.as_str() {

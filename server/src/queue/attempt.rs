@@ -160,7 +160,9 @@ impl Attempt {
         if let Some(written) = written {
             let _ = tokio::time::timeout(Duration::from_secs(10), written).await;
         }
-        let _ = task::end_step(&self.pool, self.task.id, self.task.token, state).await;
+        if !lock(&self.step).is_empty() {
+            let _ = task::end_step(&self.pool, self.task.id, self.task.token, state).await;
+        }
     }
 
     /// When the newest acknowledged heartbeat was sent. What a child process is kept alive by.

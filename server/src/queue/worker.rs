@@ -220,7 +220,9 @@ impl Worker {
             acknowledged_rx,
             self.changes.clone(),
         );
-        let _ = db::task::fail_stale_steps(&self.pool, task.id, task.token, task.attempt).await;
+        if task.attempt > 1 {
+            let _ = db::task::fail_stale_steps(&self.pool, task.id, task.token, task.attempt).await;
+        }
         self.changes.changed("task", task.id);
 
         let ending = if let Some(why) = &task.stop_reason {
@@ -282,8 +284,7 @@ impl Worker {
 
     async fn finish_once(&self, task: &Claimed, ending: &Ending) -> sqlx::Result<bool> {
         let mut tx = self.pool.begin().await?;
-        db::queue::lock_lanes(&mut tx, &[task.instance_id]).await?;
-        let Some(held) = db::queue::held(&mut tx, task.id, task.token).await? else {
+        let Some(held) = db::queue::hold_lane(&mut tx, task).await? else {
             return Ok(false);
         };
         // Asked to stop while it ended for another reason: it is not tried again.

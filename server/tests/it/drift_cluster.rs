@@ -348,9 +348,9 @@ async fn a_namespace_that_may_not_be_read_is_unknown_and_the_rest_goes_on() {
         ..full
     }));
     r.tick_well().await;
-    assert_eq!(app.open_tasks(may.id).await.len(), 1);
-    assert!(app.open_tasks(not.id).await.is_empty());
     let (_, page) = app.client("admin").get("/api/v1/drift").await;
+    assert_eq!(app.open_tasks(may.id).await.len(), 1, "{page:#}");
+    assert!(app.open_tasks(not.id).await.is_empty());
     let unknown: BTreeSet<&str> = page["unknown"]
         .as_array()
         .unwrap()
@@ -474,4 +474,70 @@ async fn an_orphan_is_adopted_by_an_instance_of_its_own() {
     assert_eq!(adopted["release"]["revision"], 2);
     assert!(events(&r.tick_well().await, "drift.orphan_release").is_empty());
     assert_eq!(admin.post(&path, ask("demo")).await.0, 409, "once");
+}
+
+/// Design §7: what `on_delete` keeps is listed with its age, for as long as it is there.
+#[tokio::test]
+async fn what_an_entry_keeps_is_listed_until_it_is_gone() {
+    let (app, r, _) = with_cluster().await;
+    let catalog = tempfile::tempdir().unwrap();
+    let copied = Command::new("cp")
+        .arg("-r")
+        .arg(crate::support::app::shipped().join("postgres"))
+        .arg(catalog.path())
+        .status();
+    assert!(copied.unwrap().success());
+    let entry = catalog.path().join("postgres/entry.yaml");
+    let text = std::fs::read_to_string(&entry).unwrap();
+    assert!(text.contains("on_delete: wipe"));
+    std::fs::write(
+        &entry,
+        text.replace("on_delete: wipe", "on_delete: keep 30d")
+            .replace("chart_version: 1.0.0", "chart_version: 1.0.1"),
+    )
+    .unwrap();
+    let chart = catalog.path().join("postgres/chart/Chart.yaml");
+    let text = std::fs::read_to_string(&chart).unwrap();
+    std::fs::write(&chart, text.replace("version: 1.0.0", "version: 1.0.1")).unwrap();
+    let loaded = svcforge::catalog::load(catalog.path()).unwrap();
+    svcforge::catalog::publish(&app.db.pool, &loaded)
+        .await
+        .unwrap();
+    let member = app.client("member");
+    let id = member.ask("postgres", "kept", json!({})).await;
+    let (namespace, release) = place(&app.wait(&id, &["ready"]).await);
+    let left = async || {
+        let (_, drift) = member.get("/api/v1/drift").await;
+        let left = drift["leftovers"].as_array().unwrap().clone();
+        left.iter()
+            .map(|l| {
+                assert_eq!((&l["instance"], &l["team"]), (&json!(id), &json!("demo")));
+                let day = |at: &Value| {
+                    let at: jiff::Timestamp = at.as_str().unwrap().parse().unwrap();
+                    at.as_second() / 86_400
+                };
+                assert_eq!(day(&l["keep_until"]) - day(&l["kept_at"]), 30);
+                l["name"].as_str().unwrap().to_owned()
+            })
+            .collect::<BTreeSet<_>>()
+    };
+    assert!(left().await.is_empty(), "it lives");
+    member.delete(&format!("/api/v1/instances/{id}")).await;
+    app.wait(&id, &["deleted"]).await;
+    let (volume, secret) = (
+        format!("data-{release}-0"),
+        format!("{release}-credentials"),
+    );
+    r.tick_well().await;
+    assert_eq!(left().await, [volume.clone(), secret.clone()].into());
+    kubectl(&["-n", &namespace, "delete", "pvc", &volume]);
+    r.tick_well().await;
+    assert_eq!(left().await, [secret.clone()].into());
+    // Another object of that name is another one.
+    kubectl(&["-n", &namespace, "delete", "secret", &secret]);
+    kubectl(&["-n", &namespace, "create", "secret", "generic", &secret]);
+    r.tick_well().await;
+    assert!(left().await.is_empty());
+    let other = app.client("stranger").get("/api/v1/drift").await.1;
+    assert_eq!(other["leftovers"], json!([]), "another team's");
 }

@@ -117,19 +117,30 @@ pub async fn heartbeat(
 /// # Errors
 /// From Postgres.
 pub async fn hold(db: &mut PgConnection, id: Uuid, token: i64) -> sqlx::Result<bool> {
-    Ok(held(db, id, token).await?.is_some())
+    let held = sqlx::query_scalar!(
+        "select id from task where id = $1 and token = $2 for update",
+        id,
+        token
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(held.is_some())
 }
 
-/// As [`hold`], and why the attempt was asked to stop, if it was. None when the lease is lost.
+/// As [`hold`], behind its lane's lock, and why the attempt was asked to stop, if it was: what a transaction that ends an attempt
+/// begins with. None when the lease is lost.
 ///
 /// # Errors
 /// From Postgres.
-pub async fn held(db: &mut PgConnection, id: Uuid, token: i64) -> sqlx::Result<Option<Beat>> {
+pub async fn hold_lane(db: &mut PgConnection, task: &Claimed) -> sqlx::Result<Option<Beat>> {
     sqlx::query_as!(
         Beat,
-        "select id, stop_reason from task where id = $1 and token = $2 for update",
-        id,
-        token
+        // The lane first: rows are locked in the order of the join's inputs, and the task's newest version is what is locked.
+        "with lane as materialized (select id from instance where id = $1 for no key update)
+         select t.id, t.stop_reason from task t, lane where t.id = $2 and t.token = $3 and t.instance_id = lane.id for update of t",
+        task.instance_id,
+        task.id,
+        task.token
     )
     .fetch_optional(db)
     .await

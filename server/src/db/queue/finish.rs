@@ -1,14 +1,9 @@
 //! How an attempt ends: in the history, or back in its lane.
 
-use super::{
-    super::Timestamptz,
-    Claimed,
-    lanes::{lock_lanes, promote},
-};
+use super::{super::Timestamptz, Claimed, lanes::promote};
 use jiff::Timestamp;
 use sqlx::{PgConnection, PgPool};
 use std::time::Duration;
-use uuid::Uuid;
 
 /// How a task ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +59,7 @@ pub enum Return {
     },
 }
 
-/// Ends an attempt's task and settles its lane. False when the lease was lost: then nothing has changed. The lane must be locked.
+/// Ends an attempt's task and settles its lane, in one statement. False when the lease was lost: then nothing has changed.
 ///
 /// # Errors
 /// From Postgres.
@@ -74,51 +69,36 @@ pub async fn finish(
     outcome: Outcome,
     error: Option<&str>,
 ) -> sqlx::Result<bool> {
-    let ended = sqlx::query!(
-        "with gone as (delete from task where id = $1 and token = $2 returning *)
-         insert into task_history (id, kind, instance_id, team_id, outcome, run_after, attempt, max_attempts, payload, reason,
-                                   requested_by, traceparent, error, created_at, started_at, finished_at)
-         select id, kind, instance_id, team_id, $3, run_after, attempt, max_attempts, payload, reason,
-                requested_by, traceparent, $4, created_at, started_at, clock_timestamp() from gone
-         returning exists (select from task w where w.instance_id = task_history.instance_id and w.state = 'blocked') as \"waited!\"",
-        task.id,
-        task.token,
-        outcome.as_str(),
-        error
-    )
-    .fetch_optional(&mut *db)
-    .await?;
-    if ended.as_ref().is_some_and(|e| e.waited) {
-        promote(db, &[task.instance_id]).await?;
-    }
-    Ok(ended.is_some())
+    let one = std::slice::from_ref(task);
+    Ok(end(db, one, outcome, error).await? == 1)
 }
 
-/// Ends many attempts' tasks at once, in a fixed number of statements, for work that writes nothing of its own. Returns how many
-/// were still held; the others' leases were lost, and nothing of theirs has changed.
+/// Ends many attempts' tasks at once, for work that writes nothing of its own. Returns how many were still held; the others' leases
+/// were lost, and nothing of theirs has changed.
 ///
 /// # Errors
 /// From Postgres.
 pub async fn finish_many(pool: &PgPool, tasks: &[Claimed], outcome: Outcome) -> sqlx::Result<u64> {
-    let lanes: Vec<Uuid> = tasks.iter().map(|t| t.instance_id).collect();
-    let mut tx = pool.begin().await?;
-    lock_lanes(&mut tx, &lanes).await?;
-    let ended = sqlx::query!(
-        "with gone as (delete from task using unnest($1::uuid[], $2::bigint[]) as held (id, token)
-                       where task.id = held.id and task.token = held.token returning task.*)
-         insert into task_history (id, kind, instance_id, team_id, outcome, run_after, attempt, max_attempts, payload, reason,
-                                   requested_by, traceparent, error, created_at, started_at, finished_at)
-         select id, kind, instance_id, team_id, $3, run_after, attempt, max_attempts, payload, reason,
-                requested_by, traceparent, null, created_at, started_at, clock_timestamp() from gone",
+    end(&mut *pool.acquire().await?, tasks, outcome, None).await
+}
+
+async fn end(
+    db: &mut PgConnection,
+    tasks: &[Claimed],
+    outcome: Outcome,
+    error: Option<&str>,
+) -> sqlx::Result<u64> {
+    let ended = sqlx::query_scalar!(
+        "select end_tasks($1, $2, $3, $4, $5) as \"n!\"",
+        &tasks.iter().map(|t| t.instance_id).collect::<Vec<_>>(),
         &tasks.iter().map(|t| t.id).collect::<Vec<_>>(),
         &tasks.iter().map(|t| t.token).collect::<Vec<_>>(),
-        outcome.as_str()
+        outcome.as_str(),
+        error
     )
-    .execute(&mut *tx)
+    .fetch_one(db)
     .await?;
-    promote(&mut tx, &lanes).await?;
-    tx.commit().await?;
-    Ok(ended.rows_affected())
+    Ok(ended.unsigned_abs())
 }
 
 /// Puts an attempt's task back. Meets it a waiting one of its kind, it merges into that and ends `superseded`. False when the

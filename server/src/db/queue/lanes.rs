@@ -36,23 +36,8 @@ pub(super) async fn demote(db: &mut PgConnection, instances: &[Uuid]) -> sqlx::R
 }
 
 pub(super) async fn promote(db: &mut PgConnection, instances: &[Uuid]) -> sqlx::Result<u64> {
-    // Rank: the share its team has already (counted to 200), so that one team's many never stand before another's first.
-    let promoted = sqlx::query!(
-        "with head as (
-            select distinct on (t.instance_id) t.id, t.team_id from task t
-            where t.instance_id = any($1) and t.state = 'blocked'
-              and not exists (select from task r where r.instance_id = t.instance_id and r.state in ('ready', 'running'))
-            order by t.instance_id, t.priority, t.run_after, t.id),
-         share as (
-            select team_id, (select count(*) from (select from task o where o.team_id = h.team_id and o.state in ('ready', 'running') limit 200) x) as held
-            from (select distinct team_id from head) h),
-         ranked as (
-            select head.id, coalesce(share.held, 0) + row_number() over (partition by head.team_id order by head.id) - 1 as rank
-            from head left join share using (team_id))
-         update task set state = 'ready', rank = ranked.rank::int from ranked where task.id = ranked.id",
-        instances
-    )
-    .execute(db)
-    .await?;
-    Ok(promoted.rows_affected())
+    let promoted = sqlx::query_scalar!("select promote_lanes($1) as \"n!\"", instances)
+        .fetch_one(db)
+        .await?;
+    Ok(promoted.unsigned_abs())
 }

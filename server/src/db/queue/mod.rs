@@ -11,7 +11,7 @@ mod lanes;
 mod sweep;
 
 pub use cancel::{Cancelled, cancel, drop_machine_upgrade, overtake, overtake_many};
-pub use claim::{Beat, Claimed, claim, clear_payload, heartbeat, held, hold, payload};
+pub use claim::{Beat, Claimed, claim, clear_payload, heartbeat, hold, hold_lane, payload};
 pub use enqueue::{
     Enqueued, NewTask, Priority, admit, enqueue, enqueue_many, has_open, keep_gated, look,
 };

@@ -4,9 +4,9 @@ use super::{argv::uninstall, run::Workdir};
 use crate::{
     catalog::OnDelete,
     cluster::{self, release},
-    db::{self, observed::ObjectRef},
+    db::{self, leftover::Kept, observed::ObjectRef},
     provision::{Fault, Job, kubernetes::Kubernetes},
-    queue::Attempt,
+    queue::{Attempt, Stop},
 };
 use std::{collections::BTreeSet, time::Duration};
 
@@ -26,10 +26,11 @@ impl Kubernetes {
             .into_iter()
             .partition(|o| o.kind == "PersistentVolumeClaim");
         let mut claims: BTreeSet<ObjectRef> = claims.into_iter().collect();
+        let mut kept = vec![];
         if let Some(head) = &head {
             // The newest manifest tells what Helm removes. One that cannot be decoded must not keep a service from being removed.
             match release::content(&self.clients, &job.work.release_namespace, head).await {
-                Ok(content) => objects = content.objects,
+                Ok(content) => (objects, kept) = (content.objects, content.kept),
                 Err(Fault::Failed(why)) => attempt.log("svcforge", &why),
                 Err(other) => return Err(other),
             }
@@ -37,27 +38,66 @@ impl Kubernetes {
             claims.extend(cluster::claims_of(&self.clients, &objects).await?);
             let all: Vec<ObjectRef> = objects.iter().chain(&claims).cloned().collect();
             self.record_parts(job, &all, attempt).await?;
+        }
+        let mut claims: Vec<ObjectRef> = claims
+            .into_iter()
+            .filter(|c| !objects.contains(c) && !kept.contains(c))
+            .collect();
+        let mut days = None;
+        if let OnDelete::KeepDays(keep) = job.entry.on_delete {
+            days = Some(keep);
+            kept.append(&mut claims);
+            // What opens the volumes.
+            kept.push(ObjectRef {
+                kind: "Secret".into(),
+                namespace: job.work.release_namespace.clone(),
+                name: cluster::credentials_name(job),
+            });
+        }
+        self.keep(job, kept, days, attempt).await?;
+        if head.is_some() {
             attempt.step("Run Helm").await?;
             let dir = Workdir::new(&self.helm.tmp)?;
             self.helm
                 .run(&uninstall(job, self.helm.timeout)?, &dir, attempt)
                 .await?;
         }
-        let claims: Vec<ObjectRef> = claims
-            .into_iter()
-            .filter(|c| !objects.contains(c))
-            .collect();
-        let wipe = job.entry.on_delete == OnDelete::Wipe;
         attempt.step("Wait until nothing is left").await?;
-        if !wipe && !claims.is_empty() {
-            let names: Vec<&str> = claims.iter().map(|c| c.name.as_str()).collect();
-            attempt.log("svcforge", &format!("kept: {}", names.join(", ")));
-        }
-        self.wait_gone(job, &objects, if wipe { &claims } else { &[] }, attempt)
-            .await?;
-        if wipe {
+        self.wait_gone(job, &objects, &claims, attempt).await?;
+        if days.is_none() {
             cluster::delete_credentials(&self.clients, &self.installation, job).await?;
         }
+        Ok(())
+    }
+
+    /// Records what will be left, before anything goes: afterwards a manifest that says so may be gone.
+    async fn keep(
+        &self,
+        job: &Job,
+        objects: Vec<ObjectRef>,
+        days: Option<u32>,
+        attempt: &Attempt,
+    ) -> Result<(), Fault> {
+        let mut kept = vec![];
+        for object in objects {
+            if let Some(uid) = cluster::find_uid(&self.clients, &object).await? {
+                kept.push(Kept { object, uid });
+            }
+        }
+        if kept.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<String> = kept
+            .iter()
+            .map(|k| format!("{} {}", k.object.kind, k.object.name))
+            .collect();
+        attempt.log("svcforge", &format!("is kept: {}", names.join(", ")));
+        let mut tx = attempt.pool.begin().await?;
+        if !db::queue::hold(&mut tx, attempt.task.id, attempt.task.token).await? {
+            return Err(Fault::Stopped(Stop::LeaseLost));
+        }
+        db::leftover::keep(&mut tx, job.instance_id, &kept, days).await?;
+        tx.commit().await?;
         Ok(())
     }
 

@@ -55,6 +55,7 @@ pub async fn run(cx: &Context) -> Result<(), CheckError> {
     // Between ticks only what is gone or changed is looked for: the tick tells the rest.
     if cx.whole {
         orphans(cx, &known, &listing).await?;
+        super::leftovers::run(cx, &releases).await?;
     }
     Ok(())
 }

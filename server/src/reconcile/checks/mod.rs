@@ -4,6 +4,7 @@
 pub mod drift;
 mod drift_plan;
 pub mod lease_expiry;
+mod leftovers;
 pub mod ttl;
 pub mod version_drift;
 

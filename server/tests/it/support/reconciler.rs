@@ -4,12 +4,14 @@ use super::TestApp;
 use async_trait::async_trait;
 use serde_json::Value;
 use std::{
+    collections::BTreeMap,
     io::Write,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use svcforge::{
     cluster::{Listing, Releases, Seen},
+    db::observed::ObjectRef,
     lease::Candidate,
     notify::{Note, Notifier},
     provision::Fault,
@@ -32,6 +34,8 @@ pub struct FakeReleases {
     pub alone: Mutex<Option<Listing>>,
     pub list_fails: Mutex<Option<Fault>>,
     pub find_fails: Mutex<Option<Fault>>,
+    /// Of objects, by name.
+    pub uids: Mutex<BTreeMap<String, String>>,
 }
 
 #[async_trait]
@@ -41,6 +45,13 @@ impl Releases for FakeReleases {
             Some(fault) => Err(fault),
             None => Ok(lock(&self.listing).clone()),
         }
+    }
+
+    async fn find_uid(&self, object: &ObjectRef) -> Result<Option<String>, Fault> {
+        if let Some(fault) = lock(&self.find_fails).clone() {
+            return Err(fault);
+        }
+        Ok(lock(&self.uids).get(&object.name).cloned())
     }
 
     async fn find(&self, _: EntryKind, namespace: &str, name: &str) -> Result<Option<Seen>, Fault> {
