@@ -15,7 +15,10 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
     core::DeserializeGuard,
-    runtime::{WatchStreamExt, watcher},
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Event, watcher},
+    },
 };
 use serde_json::json;
 use std::time::Duration;
@@ -102,7 +105,8 @@ impl Kubernetes {
         }))
     }
 
-    /// Watches the one object until its status speaks of that generation, and says that it serves.
+    /// Watches the one object until its status speaks of that generation, and says that it serves. One that somebody removes meanwhile
+    /// never would.
     async fn wait_served(
         &self,
         job: &Job,
@@ -114,7 +118,14 @@ impl Kubernetes {
         let one = watcher::Config::default()
             .fields(&format!("metadata.name={}", job.work.release_name))
             .streaming_lists();
-        let mut objects = std::pin::pin!(watcher(api, one).default_backoff().touched_objects());
+        let mut events = std::pin::pin!(watcher(api, one).default_backoff());
+        let gone = || {
+            let name = &job.work.release_name;
+            Fault::Failed(format!(
+                "somebody removed ServiceDefinition {name} before it served"
+            ))
+        };
+        let mut listed = false;
         let until = tokio::time::Instant::now() + self.helm.timeout;
         let mut said = "its controller has not said yet how it serves".to_owned();
         let mut taken_up = false;
@@ -128,8 +139,22 @@ impl Kubernetes {
                 () = tokio::time::sleep_until(until) => {
                     return Err(Fault::Failed(format!("not serving after {} s: {said}", self.helm.timeout.as_secs())));
                 }
-                object = objects.next() => {
-                    let Some(Ok(DeserializeGuard(Ok(object)))) = object else { continue };
+                event = events.next() => {
+                    let object = match event {
+                        Some(Ok(Event::Apply(object))) => object,
+                        Some(Ok(Event::InitApply(object))) => {
+                            listed = true;
+                            object
+                        }
+                        Some(Ok(Event::Delete(_))) => return Err(gone()),
+                        Some(Ok(Event::InitDone)) if !listed => return Err(gone()),
+                        Some(Ok(Event::Init)) => {
+                            listed = false;
+                            continue;
+                        }
+                        Some(Ok(Event::InitDone) | Err(_)) | None => continue,
+                    };
+                    let DeserializeGuard(Ok(object)) = object else { continue };
                     if object.metadata.deletion_timestamp.is_some() || object.metadata.generation.unwrap_or(0) < generation {
                         continue;
                     }

@@ -4,6 +4,7 @@ use crate::support::{
     TestApp,
     app::shipped,
     cluster::{clients, kubectl, provisioner, try_kubectl},
+    proxy::until,
 };
 use serde_json::{Value, json};
 use std::{fs, time::Duration};
@@ -141,6 +142,59 @@ async fn a_definition_is_applied_and_removed() {
     member.delete(&format!("/api/v1/instances/{id}")).await;
     app.wait(&id, &["deleted"]).await;
     assert!(!try_kubectl(&["-n", &namespace, "get", "svcdef", &name]).0);
+}
+
+/// Whoever waits for an object that somebody has removed would wait until the deadline.
+#[tokio::test]
+async fn a_definition_that_is_removed_before_it_serves_is_applied_again() {
+    let app = with_worker().await;
+    let member = app.client("member");
+    let id = member
+        .ask(
+            "web-service",
+            "ws",
+            json!({"image": "chaos.svcforge.dev/never-ready"}),
+        )
+        .await;
+    let (namespace, name) = place(&member.get(&format!("/api/v1/instances/{id}")).await.1);
+    let uid = || {
+        try_kubectl(&[
+            "-n",
+            &namespace,
+            "get",
+            "svcdef",
+            &name,
+            "-o",
+            "jsonpath={.metadata.uid}",
+        ])
+    };
+    let waiting = async || {
+        let (_, tasks) = member.get(&format!("/api/v1/instances/{id}/tasks")).await;
+        let steps = tasks["items"][0]["steps"].as_array().unwrap().clone();
+        steps
+            .last()
+            .is_some_and(|s| s["name"] == "Wait until it serves" && s["state"] == "running")
+    };
+    until("it waits", Duration::from_secs(30), waiting).await;
+    let before = uid();
+    assert!(before.0);
+    kubectl(&["-n", &namespace, "delete", "svcdef", &name]);
+    until(
+        "it was applied again",
+        Duration::from_secs(30),
+        async || {
+            let now = uid();
+            now.0 && now.1 != before.1
+        },
+    )
+    .await;
+    let (_, events) = member.get(&format!("/api/v1/instances/{id}/tasks")).await;
+    assert!(
+        events.to_string().contains("before it served"),
+        "{events:#}"
+    );
+    member.delete(&format!("/api/v1/instances/{id}")).await;
+    app.wait(&id, &["deleted"]).await;
 }
 
 #[tokio::test]
@@ -766,6 +820,17 @@ async fn an_object_that_helm_keeps_does_not_hold_a_removal_up() {
     member.delete(&format!("/api/v1/instances/{id}")).await;
     app.wait(&id, &["deleted"]).await;
     assert!(try_kubectl(&["-n", &namespace, "get", "configmap", &release]).0);
+    let (_, drift) = member.get("/api/v1/drift").await;
+    let left = &drift["leftovers"];
+    assert_eq!(left.as_array().unwrap().len(), 1, "{left}");
+    assert_eq!(
+        (
+            &left[0]["name"],
+            &left[0]["instance"],
+            &left[0]["keep_until"]
+        ),
+        (&json!(release), &json!(id), &json!(null))
+    );
 }
 
 /// N2: Helm gets one context, whatever becomes of the file it came from.
