@@ -101,6 +101,8 @@ if [ -n "$long" ]; then
     suite "a long mix, seed $seed" env SVCFORGE_MIX_SEED=$seed SVCFORGE_MIX_S="${SVCFORGE_MIX_S:-300}" cargo test --quiet -p svcforge --test it -- a_seeded_mix
   done
   suite "faults, the bar's counts" env SVCFORGE_LONG=1 cargo test --quiet -p svcforge --test it --no-fail-fast -- faults::r rollouts::r8 nothing_starts_while_halted
+  pgbouncer
+  suite "behind PgBouncer" env SVCFORGE_TEST_PGBOUNCER="$pgbouncer" cargo test --quiet -p svcforge --test it -- pooler::
   helm3
   suite "integration with Helm 3" env SVCFORGE_TEST_HELM="$helm3" cargo test --quiet -p svcforge --test it --no-fail-fast -- cluster:: drift_cluster::
 fi

@@ -18,6 +18,7 @@ mod faults;
 mod guard;
 mod lease;
 mod ops;
+mod pooler;
 mod queue;
 mod reconcile;
 mod rollouts;
