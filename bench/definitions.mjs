@@ -14,7 +14,8 @@ export async function definitions({ run, plane, dir, rows, many = 1000, rest = 3
   const until = async (what, holds) => { for (const end = Date.now() + 900_000; !holds(); await pause(500)) if (Date.now() > end) throw new Error(`${what}: not within 15 minutes`); };
   const names = Array.from({ length: many }, (_, n) => `bench-${String(n).padStart(4, "0")}`);
   const definition = (name) => ({ apiVersion: "polychrome.dev/v1alpha1", kind: "ServiceDefinition", metadata: { name }, spec: { image: "ghcr.io/x:1" } });
-  const gone = async (namespace) => until("gone", () => list(namespace, "pods").length === 0);
+  // All of it: what is still being deleted would be the next one's load.
+  const gone = async (namespace) => until("gone", () => list(namespace, "pods,replicasets,deployments,services,endpointslices").length === 0);
 
   // The peer's objects are what the controller makes of one definition.
   const ours = run.apps_namespace;

@@ -180,6 +180,7 @@ for (const js of [true, false]) {
     await page.getByLabel("Environment").fill("A=1\nB=two words");
     await page.getByRole("button", { name: "Show what would change" }).click();
     await page.getByRole("button", { name: "Change it" }).click();
+    await page.waitForURL(/\/services\/[0-9a-f-]{36}$/);
     await eventually(async () => assert.equal((await one()).state, "ready"));
     const env = deployment().spec.template.spec.containers[0].env;
     assert.deepEqual(env, [{ name: "A", value: "1" }, { name: "B", value: "two words" }, { name: "PORT", value: "8080" }]);
