@@ -21,11 +21,24 @@ async fn main() -> anyhow::Result<()> {
     match what.as_str() {
         "queue" => {
             let jobs = args.next().map_or(Ok(100_000), |n| n.parse())?;
-            queue::batched(&dsn, jobs).await?;
-            queue::one_by_one(&dsn, jobs / 10).await?;
-            queue::latency(&dsn).await?;
-            queue::blocked(&dsn, jobs).await?;
-            queue::notify_cost(&dsn).await
+            let only = args.next();
+            let want = |row: &str| only.as_deref().is_none_or(|only| only == row);
+            if want("P1") {
+                queue::batched(&dsn, jobs).await?;
+            }
+            if want("P2") {
+                queue::one_by_one(&dsn, jobs / 10).await?;
+            }
+            if want("P3") {
+                queue::latency(&dsn).await?;
+            }
+            if want("P4") {
+                queue::blocked(&dsn, jobs).await?;
+            }
+            if want("P5") {
+                queue::notify_cost(&dsn).await?;
+            }
+            Ok(())
         }
         "tick" => {
             let instances = args.next().map_or(Ok(100_000), |n| n.parse())?;

@@ -2,7 +2,7 @@
 
 use super::{at, result, setup};
 use serde_json::json;
-use sqlx::PgPool;
+use sqlx::{PgExecutor, PgPool};
 use std::time::{Duration, Instant};
 use svcforge::{
     db::queue::{self, Claimed, NewTask, Outcome, Priority},
@@ -41,7 +41,7 @@ async fn fill(pool: &PgPool, lanes: &[(Uuid, Uuid)]) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn claim(pool: &PgPool, me: Uuid, limit: i64) -> sqlx::Result<Vec<Claimed>> {
+async fn claim(pool: impl PgExecutor<'_>, me: Uuid, limit: i64) -> sqlx::Result<Vec<Claimed>> {
     queue::claim(
         pool,
         me,
@@ -61,9 +61,9 @@ async fn burn(pool: &PgPool, workers: usize, batch: i64) -> anyhow::Result<Durat
     for _ in 0..workers {
         let pool = pool.clone();
         running.spawn(async move {
-            let me = svcforge::ids::new_id();
+            let (me, mut own) = (svcforge::ids::new_id(), pool.acquire().await?);
             loop {
-                let tasks = claim(&pool, me, batch).await?;
+                let tasks = claim(&mut *own, me, batch).await?;
                 if tasks.is_empty() {
                     return Ok(());
                 }
@@ -132,9 +132,12 @@ pub async fn latency(dsn: &str) -> anyhow::Result<()> {
     let worker = pool.clone();
     tokio::spawn(async move {
         let me = svcforge::ids::new_id();
+        let Ok(mut own) = worker.acquire().await else {
+            return;
+        };
         loop {
             wake.work.notified().await;
-            while let Ok(tasks) = claim(&worker, me, 1).await {
+            while let Ok(tasks) = claim(&mut *own, me, 1).await {
                 let Some(task) = tasks.into_iter().next() else {
                     break;
                 };
@@ -206,10 +209,12 @@ pub async fn blocked(dsn: &str, jobs: i64) -> anyhow::Result<()> {
         for _ in 0..workers {
             let pool = pool.clone();
             running.spawn(async move {
+                // As a worker does, which keeps the connection that it claims by.
+                let mut own = pool.acquire().await?;
                 let (mut times, me) = (vec![], svcforge::ids::new_id());
                 while times.len() < each {
                     let one = Instant::now();
-                    if claim(&pool, me, 1).await?.is_empty() {
+                    if claim(&mut *own, me, 1).await?.is_empty() {
                         break;
                     }
                     times.push(one.elapsed().as_secs_f64() * 1000.0);

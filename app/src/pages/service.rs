@@ -284,7 +284,7 @@ fn Facts(instance: Instance, may_change: bool) -> impl IntoView {
     let forms = (may_change && alive).then(|| {
         let pause = match &i.paused {
             Some(_) => view! { <form method="post" action=post("pause")><button class="button" type="submit" name="end" value="1">"End its pause"</button></form> }.into_any(),
-            None => view! { <ReasonForm action=post("pause") label="Pause"/> }.into_any(),
+            None => view! { <ReasonForm action=post("pause") label="Pause" lasting=true/> }.into_any(),
         };
         view! {
             <p><a class="button" href=post("change")>"Change settings"</a></p>

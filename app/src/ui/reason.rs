@@ -13,6 +13,9 @@ pub fn ReasonForm(
     /// What is wrong with what was posted.
     #[prop(optional)]
     danger: bool,
+    /// Whether it also asks for how long.
+    #[prop(optional)]
+    lasting: bool,
 ) -> impl IntoView {
     let id = format!("why{}", action.replace(['/', '*'], "-"));
     let class = if danger {
@@ -20,10 +23,24 @@ pub fn ReasonForm(
     } else {
         "button"
     };
+    let span = lasting.then(|| {
+        let id = format!("{id}-for");
+        view! {
+            <label class="visually-hidden" for=id.clone()>"For how long"</label>
+            <select id=id name="for">
+                <option value="">"until it is ended"</option>
+                <option value="1h">"for an hour"</option>
+                <option value="8h">"for 8 hours"</option>
+                <option value="24h">"for a day"</option>
+                <option value="168h">"for a week"</option>
+            </select>
+        }
+    });
     view! {
         <form class="reason" method="post" action=action>
             <label class="visually-hidden" for=id.clone()>{format!("Why: {label}")}</label>
             <input id=id name="reason" required maxlength="500" placeholder="Why" autocomplete="off"/>
+            {span}
             <button class=class type="submit">{label}</button>
         </form>
     }

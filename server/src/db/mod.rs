@@ -87,6 +87,20 @@ pub async fn connect(settings: &crate::config::Database) -> anyhow::Result<PgPoo
     Ok(pool)
 }
 
+/// No statement runs longer than this: what has no answer by then went to a peer that is silent.
+const SILENT: Duration = Duration::from_secs(20);
+
+/// The answer, or an outage once nothing can come any more. For what nobody else puts a deadline on.
+///
+/// # Errors
+/// Those of the work, and [`sqlx::Error::PoolTimedOut`].
+pub async fn answered<T>(work: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
+    match tokio::time::timeout(SILENT, work).await {
+        Ok(answer) => answer,
+        Err(_) => Err(sqlx::Error::PoolTimedOut),
+    }
+}
+
 /// A pool of two connections, for what must never wait for a busy one: heartbeats.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ use super::{
     site,
 };
 use crate::{
-    db,
+    clock, db,
     error::Error,
     ops::{self, Precondition, RequestInstance},
 };
@@ -332,12 +332,30 @@ async fn pause(
     request: Request,
 ) -> Result<Response, Error> {
     let (parts, values) = read(request).await?;
-    let ask = (!values.contains_key("end")).then(|| ops::PauseAsk {
-        reason: reason(&values),
-        until: None,
-    });
-    let done = ops::pause_instance(&state.ops, &actor, id, ask).await;
+    let ask = match values.contains_key("end") {
+        true => Ok(None),
+        false => pause_ask(&values).map(Some),
+    };
+    let done = match ask {
+        Ok(ask) => ops::pause_instance(&state.ops, &actor, id, ask).await,
+        Err(error) => Err(error),
+    };
     back(&state, &format!("/services/{id}"), parts, values, done).await
+}
+
+fn pause_ask(values: &Values) -> Result<ops::PauseAsk, Error> {
+    let wrong = || Problem::field("/for", "a span such as `8h`, or nothing");
+    let until = match values.get("for").map(|f| f.trim()) {
+        None | Some("") => None,
+        Some(text) => {
+            let span: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
+            Some(clock::now().checked_add(span).map_err(|_| wrong())?)
+        }
+    };
+    Ok(ops::PauseAsk {
+        reason: reason(values),
+        until,
+    })
 }
 
 async fn window(
@@ -437,6 +455,23 @@ async fn after<T>(
         Ok(_) => Ok(Redirect::to(&path).into_response()),
         Err(error) => {
             Ok(failed(state, &posted, request.into_parts().0, Values::new(), error).await)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_lasts_as_long_as_the_form_says() {
+        let ask = |span: &str| pause_ask(&[("for".to_owned(), span.to_owned())].into());
+        assert!(ask("").is_ok_and(|a| a.until.is_none()));
+        let until = ask("8h").ok().and_then(|a| a.until).expect("an end");
+        let left = until.duration_since(clock::now()).as_secs();
+        assert!((8 * 3600 - 5..=8 * 3600).contains(&left), "{left}");
+        for wrong in ["soon", "8", "999999999999h"] {
+            assert!(ask(wrong).is_err(), "{wrong}");
         }
     }
 }

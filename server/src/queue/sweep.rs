@@ -51,7 +51,7 @@ pub async fn sweep_once(pool: &PgPool, timing: &Timing) -> sqlx::Result<Swept> {
 pub async fn sweep_forever(pool: PgPool, timing: Timing, wake: Wake, stop: CancellationToken) {
     let mut kept_house = None::<tokio::time::Instant>;
     loop {
-        match sweep_once(&pool, &timing).await {
+        match db::answered(sweep_once(&pool, &timing)).await {
             Ok(swept) if swept != Swept::default() => wake.work.notify_one(),
             Ok(_) => {}
             Err(error) => tracing::warn!(event = "sweep.failed", %error),

@@ -9,7 +9,7 @@ use crate::{
     },
     ids, telemetry,
 };
-use sqlx::PgPool;
+use sqlx::{PgPool, Postgres, pool::PoolConnection};
 use std::{
     collections::HashMap,
     panic::AssertUnwindSafe,
@@ -63,12 +63,15 @@ impl Worker {
         let ended = CancellationToken::new();
         let heart = tokio::spawn(self.clone().beat(held.clone(), ended.clone()));
         let mut running = JoinSet::new();
+        // Its own: a pool asks a connection after every use whether it still lives.
+        let mut claims = None;
         // Counted here and not by what has begun: between a claim and its first step another claim may come.
         let upgrades = Arc::new(AtomicUsize::new(0));
         while !stop.is_cancelled() {
             let free = self.slots.saturating_sub(running.len());
             let mut claimed = 0;
-            match self.claim(me, free, upgrades.load(Ordering::Relaxed)).await {
+            let claim = self.claim(&mut claims, me, free, upgrades.load(Ordering::Relaxed));
+            match db::answered(claim).await {
                 Ok(tasks) => {
                     claimed = tasks.len();
                     for task in tasks {
@@ -82,7 +85,12 @@ impl Worker {
                         });
                     }
                 }
-                Err(error) => tracing::warn!(event = "claim.failed", %error),
+                Err(error) => {
+                    tracing::warn!(event = "claim.failed", %error);
+                    if let Some(mut broken) = claims.take() {
+                        broken.close_on_drop();
+                    }
+                }
             }
             if claimed > 0 && claimed == free {
                 continue;
@@ -100,8 +108,18 @@ impl Worker {
     }
 
     /// Fills free slots; one is kept from upgrades, so that a fleet's rollout never delays a first install.
-    async fn claim(&self, me: Uuid, free: usize, upgrades: usize) -> sqlx::Result<Vec<Claimed>> {
+    async fn claim(
+        &self,
+        connection: &mut Option<PoolConnection<Postgres>>,
+        me: Uuid,
+        free: usize,
+        upgrades: usize,
+    ) -> sqlx::Result<Vec<Claimed>> {
         let mut tasks = vec![];
+        let db = match connection {
+            Some(db) => db,
+            None => connection.insert(self.pool.acquire().await?),
+        };
         let spare = self.slots.max(2) - 1;
         for (at_least, limit) in [
             (Priority::Repair, free),
@@ -113,7 +131,7 @@ impl Worker {
             }
             tasks.extend(
                 db::queue::claim(
-                    &self.pool,
+                    &mut **db,
                     me,
                     &self.handler.kinds(),
                     limit as i64,
@@ -264,7 +282,7 @@ impl Worker {
     async fn finish(&self, task: &Claimed, ending: &Ending) {
         let until = Instant::now() + self.timing.lease;
         loop {
-            match self.finish_once(task, ending).await {
+            match db::answered(self.finish_once(task, ending)).await {
                 Ok(true) => return,
                 Ok(false) => {
                     tracing::warn!(event = "task.fenced", task_id = %task.id, instance_id = %task.instance_id);

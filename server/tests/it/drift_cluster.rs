@@ -93,6 +93,7 @@ async fn a_release_uninstalled_by_hand_comes_back_within_one_tick() {
         after["chart_version"], before["chart_version"],
         "its own revision"
     );
+    assert_eq!(after["drift"], "present", "not what the sweep before saw");
     let labels = kubectl(&[
         "-n",
         &namespace,
@@ -476,7 +477,7 @@ async fn an_orphan_is_adopted_by_an_instance_of_its_own() {
     assert_eq!(admin.post(&path, ask("demo")).await.0, 409, "once");
 }
 
-/// Design §7: what `on_delete` keeps is listed with its age, for as long as it is there.
+/// Design §7 and C6: what `on_delete` keeps is listed with its age, for as long as it is there.
 #[tokio::test]
 async fn what_an_entry_keeps_is_listed_until_it_is_gone() {
     let (app, r, _) = with_cluster().await;

@@ -25,12 +25,12 @@ use svcforge::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-fn long() -> bool {
+pub fn long() -> bool {
     std::env::var_os("SVCFORGE_LONG").is_some()
 }
 
 /// A child that is ended with the test.
-struct Running(Child);
+pub struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -306,7 +306,7 @@ async fn r6_two_reconcilers_one_frozen() {
 // --- R1, R2, R3: workers and Helm -------------------------------------------------------------------------------------------
 
 /// A worker process whose lease is 10 s: everything of the queue runs six times faster.
-fn worker(app: &TestApp) -> Running {
+pub fn worker(app: &TestApp) -> Running {
     worker_with(app, &[])
 }
 
@@ -339,7 +339,7 @@ fn worker_with(app: &TestApp, env: &[(&str, &str)]) -> Running {
 }
 
 /// Ids of Helm processes that work on that release.
-fn helms_of(release: &str) -> Vec<i32> {
+pub fn helms_of(release: &str) -> Vec<i32> {
     let Ok(all) = std::fs::read_dir("/proc") else {
         return vec![];
     };

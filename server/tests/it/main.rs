@@ -16,6 +16,7 @@ mod controller;
 mod drift_cluster;
 mod faults;
 mod guard;
+mod killed;
 mod lease;
 mod ops;
 mod pooler;

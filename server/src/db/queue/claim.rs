@@ -2,7 +2,7 @@
 
 use super::Priority;
 use serde_json::Value;
-use sqlx::{PgConnection, PgPool};
+use sqlx::{PgConnection, PgExecutor, PgPool};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -48,7 +48,7 @@ pub struct Claimed {
 /// From Postgres.
 #[allow(clippy::too_many_arguments, reason = "one statement's parameters")]
 pub async fn claim(
-    pool: &PgPool,
+    db: impl PgExecutor<'_>,
     worker: Uuid,
     kinds: &[String],
     limit: i64,
@@ -58,17 +58,11 @@ pub async fn claim(
 ) -> sqlx::Result<Vec<Claimed>> {
     sqlx::query_as!(
         Claimed,
-        "with quick as materialized (select set_config('synchronous_commit', 'off', true)),
-         head as materialized (
-             select id from task where state = 'ready' and kind = any($2) and priority <= $6
-             order by priority, rank, run_after, id limit $3 for update skip locked)
-         update task set state = 'running', attempt = attempt + 1, token = nextval('task_token'), worker = $1,
-                lease_until = clock_timestamp() + make_interval(secs => $4),
-                deadline_at = clock_timestamp() + make_interval(secs => $5),
-                started_at = coalesce(started_at, clock_timestamp())
-         from head, quick where task.id = head.id
-         returning task.id, kind, instance_id, payload, attempt, max_attempts, token as \"token!\", requested_by, reason, error, stop_reason,
-                   act, rollout_type, traceparent",
+        "with quick as materialized (select set_config('synchronous_commit', 'off', true))
+         select c.id as \"id!\", kind as \"kind!\", instance_id as \"instance_id!\", payload as \"payload!\", attempt as \"attempt!\",
+                max_attempts as \"max_attempts!\", token as \"token!\", requested_by as \"requested_by!\", reason as \"reason!\",
+                error, stop_reason, act, rollout_type, traceparent
+         from quick, claim_tasks($1, $2, $3, $4, $5, $6) c",
         worker,
         kinds,
         limit,
@@ -76,7 +70,7 @@ pub async fn claim(
         deadline.as_secs_f64(),
         at_least as i16
     )
-    .fetch_all(pool)
+    .fetch_all(db)
     .await
 }
 

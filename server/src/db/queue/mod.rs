@@ -1,6 +1,7 @@
 //! The queue's SQL. Every change of a lane is one transaction of at least two statements: first, alone, [`lock_lanes`];
 //! then, in a new statement, read and write. (In one statement the snapshot is older than the lock, and a task stays blocked
-//! for ever.) Leases read `clock_timestamp()`, scheduling reads `now()`.
+//! for ever.) What every task goes through is a function of the database (migration 0012): such a transaction in one call, planned once.
+//! Leases read `clock_timestamp()`, scheduling reads `now()`.
 
 mod cancel;
 mod claim;

@@ -73,6 +73,9 @@ pub async fn free_expired(pool: &PgPool, grace: Duration) -> sqlx::Result<u64> {
     }
 }
 
+/// A lost worker costs its task no attempt, but for one that takes its worker down every time: after so many it has failed.
+const MOST_ATTEMPTS: i32 = 24;
+
 /// Lanes freed in one transaction.
 const LOST_AT_ONCE: u64 = 500;
 
@@ -106,11 +109,13 @@ async fn free_some(pool: &PgPool, grace: Duration) -> sqlx::Result<u64> {
     .await?;
     let freed = sqlx::query!(
         "update task set state = 'blocked', token = null, worker = null, lease_until = null, deadline_at = null,
-                error = 'its worker was lost'
+                error = 'its worker was lost',
+                max_attempts = case when deadline_at > clock_timestamp() then greatest(max_attempts, least(max_attempts + 1, $3)) else max_attempts end
          where instance_id = any($1) and state = 'running'
            and least(lease_until, deadline_at) + make_interval(secs => $2) < clock_timestamp()",
         &instances,
-        grace.as_secs_f64()
+        grace.as_secs_f64(),
+        MOST_ATTEMPTS
     )
     .execute(&mut *tx)
     .await?;

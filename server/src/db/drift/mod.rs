@@ -1,9 +1,17 @@
 //! Drift's rows: what is not as it was installed, repairs and their brake, orphans.
 
+mod brake;
+mod orphan;
+
+pub use brake::{
+    Budget, begin_repairs, budget, clear_brake, count_repairs, find_brake, release_brake, set_brake,
+};
+pub use orphan::{SeenOrphan, find_orphan, keep_orphans, list_orphans, set_orphan};
+
 use super::Timestamptz;
 use jiff::Timestamp;
 use sqlx::{PgConnection, PgExecutor, PgPool};
-use svcforge_app::domain::{Brake, DriftItem, EntryKind, InstanceId, Orphan};
+use svcforge_app::domain::{DriftItem, EntryKind, InstanceId};
 use uuid::Uuid;
 
 /// An instance, as little of it as a comparison needs: there may be 100,000.
@@ -246,140 +254,14 @@ pub async fn set_sweep(db: &mut PgConnection, error: Option<&str>) -> sqlx::Resu
     Ok(())
 }
 
-/// What the brake counts.
-#[derive(Clone, Debug)]
-pub struct Budget {
-    /// Ready instances.
-    pub ready: i64,
-    /// Repairs in the last hour that no release covered.
-    pub used: i64,
-    /// Instances that an admin's release covers.
-    pub released: Vec<Uuid>,
-    /// Whether the brake is on and nobody has released it.
-    pub asked: Vec<Uuid>,
-}
-
-/// Reads that. Locks the brake, so that tick and watch cannot both spend the same rest.
+/// Forgets what was seen of a release: it is as it should be again.
 ///
 /// # Errors
 /// From Postgres.
-pub async fn budget(db: &mut PgConnection) -> sqlx::Result<Budget> {
-    let brake = sqlx::query!(
-        "select asked, released_at is not null as released from drift_brake for update"
-    )
-    .fetch_optional(&mut *db)
-    .await?;
-    let counts = sqlx::query!(
-        r#"select (select count(*) from instance where state = 'ready') as "ready!",
-                  (select count(*) from drift_repair where at > now() - interval '1 hour' and not released) as "used!""#
-    )
-    .fetch_one(db)
-    .await?;
-    let (asked, released) = match brake {
-        Some(b) if b.released == Some(true) => (vec![], b.asked),
-        Some(b) => (b.asked, vec![]),
-        None => (vec![], vec![]),
-    };
-    Ok(Budget {
-        ready: counts.ready,
-        used: counts.used,
-        released,
-        asked,
-    })
-}
-
-/// Puts the brake on for that list; an admin is asked. Keeps the first moment and a release that covers all of it.
-///
-/// # Errors
-/// From Postgres.
-pub async fn set_brake(db: &mut PgConnection, asked: &[Uuid], reason: &str) -> sqlx::Result<()> {
-    sqlx::query!(
-        "insert into drift_brake (since, reason, asked) values (now(), $2, $1)
-         on conflict (only_row) do update set reason = excluded.reason, asked = excluded.asked,
-            since = case when drift_brake.released_at is null then drift_brake.since else now() end,
-            released_by = null, released_at = null, release_reason = null
-         where drift_brake.released_at is null and drift_brake.asked is distinct from excluded.asked or drift_brake.released_at is not null",
-        asked,
-        reason
-    )
-    .execute(db)
-    .await?;
-    Ok(())
-}
-
-/// Takes the brake off: nothing is left that it keeps back.
-///
-/// # Errors
-/// From Postgres.
-pub async fn clear_brake(db: &mut PgConnection) -> sqlx::Result<()> {
-    sqlx::query!("delete from drift_brake").execute(db).await?;
-    Ok(())
-}
-
-/// An admin lets the list go that was shown. False when nothing is asked.
-///
-/// # Errors
-/// From Postgres.
-pub async fn release_brake(db: &mut PgConnection, by: &str, reason: &str) -> sqlx::Result<bool> {
-    let released = sqlx::query!(
-        "update drift_brake set released_by = $1, released_at = now(), release_reason = $2 where released_at is null",
-        by,
-        reason
-    )
-    .execute(db)
-    .await?;
-    Ok(released.rows_affected() == 1)
-}
-
-/// The brake as it is shown.
-///
-/// # Errors
-/// From Postgres.
-pub async fn find_brake(db: impl PgExecutor<'_>) -> sqlx::Result<Brake> {
-    let row = sqlx::query!("select since, reason, released_by from drift_brake")
-        .fetch_optional(db)
+pub async fn forget_verdict(db: &mut PgConnection, id: Uuid) -> sqlx::Result<()> {
+    sqlx::query!("delete from instance_drift where instance_id = $1", id)
+        .execute(db)
         .await?;
-    Ok(row.map_or_else(Brake::default, |r| Brake {
-        open: r.released_by.is_none(),
-        reason: Some(r.reason),
-        since: Some(r.since.to_jiff()),
-        released_by: r.released_by,
-    }))
-}
-
-/// `ready` → `provisioning` by compare-and-set for those whose lane is free. The lanes must be locked. Returns those moved.
-///
-/// # Errors
-/// From Postgres.
-pub async fn begin_repairs(db: &mut PgConnection, ids: &[Uuid]) -> sqlx::Result<Vec<Uuid>> {
-    sqlx::query_scalar!(
-        "update instance set state = 'provisioning'
-         where id = any($1) and state = 'ready'
-           and not exists (select from task k where k.instance_id = instance.id
-                             and (k.kind in ('provision', 'deprovision', 'rollback') or k.kind = 'upgrade' and k.state = 'running'))
-         returning id",
-        ids
-    )
-    .fetch_all(db)
-    .await
-}
-
-/// Remembers repairs.
-///
-/// # Errors
-/// From Postgres.
-pub async fn count_repairs(
-    db: &mut PgConnection,
-    ids: &[Uuid],
-    released: &[Uuid],
-) -> sqlx::Result<()> {
-    sqlx::query!(
-        "insert into drift_repair (instance_id, released) select id, id = any($2) from unnest($1::uuid[]) as n (id)",
-        ids,
-        released
-    )
-    .execute(db)
-    .await?;
     Ok(())
 }
 
@@ -391,9 +273,7 @@ pub async fn forget(db: &mut PgConnection, id: Uuid) -> sqlx::Result<()> {
     sqlx::query!("delete from drift_repair where instance_id = $1", id)
         .execute(&mut *db)
         .await?;
-    sqlx::query!("delete from instance_drift where instance_id = $1", id)
-        .execute(&mut *db)
-        .await?;
+    forget_verdict(db, id).await?;
     sqlx::query!(
         "update instance set hold_kind = null, hold_reason = null, hold_since = null, hold_target = null where id = $1 and hold_kind in ('changed', 'not_sticking')",
         id
@@ -445,141 +325,6 @@ pub async fn accept(db: &mut PgConnection, id: Uuid) -> sqlx::Result<bool> {
     .execute(db)
     .await?;
     Ok(accepted.rows_affected() == 1)
-}
-
-/// An unknown release that was seen.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SeenOrphan {
-    /// Its name.
-    pub release: String,
-    /// Where it is.
-    pub namespace: String,
-    /// `orphan`, `foreign` or `unmanaged`.
-    pub kind: &'static str,
-    /// Whose it is, in words.
-    pub owner: String,
-}
-
-/// Keeps what was seen; marks what was not seen any more as removed. Returns those that a person said to ignore.
-///
-/// # Errors
-/// From Postgres.
-pub async fn keep_orphans(
-    db: &mut PgConnection,
-    seen: &[SeenOrphan],
-    whole: bool,
-) -> sqlx::Result<Vec<(String, String)>> {
-    let ids: Vec<Uuid> = seen.iter().map(|_| crate::ids::new_id()).collect();
-    let release: Vec<String> = seen.iter().map(|o| o.release.clone()).collect();
-    let namespace: Vec<String> = seen.iter().map(|o| o.namespace.clone()).collect();
-    sqlx::query!(
-        "insert into orphan (id, kind, release, namespace, owner)
-         select * from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[])
-         on conflict (namespace, release) do update set kind = excluded.kind, owner = excluded.owner, last_seen_at = now(),
-            status = case when orphan.status in ('removed', 'adopted') then 'open' else orphan.status end,
-            status_by = case when orphan.status in ('removed', 'adopted') then null else orphan.status_by end
-         where orphan.last_seen_at < now() - interval '1 minute' or orphan.status in ('removed', 'adopted')
-            or (orphan.kind, orphan.owner) is distinct from (excluded.kind, excluded.owner)",
-        &ids,
-        &seen.iter().map(|o| o.kind.to_owned()).collect::<Vec<_>>(),
-        &release,
-        &namespace,
-        &seen.iter().map(|o| o.owner.clone()).collect::<Vec<_>>()
-    )
-    .execute(&mut *db)
-    .await?;
-    if whole {
-        sqlx::query!(
-            "update orphan set status = 'removed', status_at = now(), status_by = 'seen to be gone'
-             where status in ('open', 'ignored') and not exists (
-                select from unnest($1::text[], $2::text[]) as s (release, namespace)
-                where s.release = orphan.release and s.namespace = orphan.namespace)",
-            &release,
-            &namespace
-        )
-        .execute(&mut *db)
-        .await?;
-    }
-    let ignored = sqlx::query!("select release, namespace from orphan where status = 'ignored'")
-        .fetch_all(db)
-        .await?;
-    Ok(ignored
-        .into_iter()
-        .map(|r| (r.release, r.namespace))
-        .collect())
-}
-
-/// Orphans that are there, by name; with their kind.
-///
-/// # Errors
-/// From Postgres.
-pub async fn list_orphans(
-    db: impl PgExecutor<'_>,
-    limit: i64,
-) -> sqlx::Result<Vec<(String, Orphan)>> {
-    let rows = sqlx::query!(
-        "select id, kind, release, namespace, owner, first_seen_at, last_seen_at, status, status_by from orphan
-         where status in ('open', 'ignored') order by release, namespace limit $1",
-        limit
-    )
-    .fetch_all(db)
-    .await?;
-    Ok(rows
-        .into_iter()
-        .map(|r| {
-            let orphan = Orphan {
-                id: r.id,
-                release: r.release,
-                namespace: r.namespace,
-                owner: r.owner,
-                first_seen_at: r.first_seen_at.to_jiff(),
-                last_seen_at: r.last_seen_at.to_jiff(),
-                status: r.status,
-                status_by: r.status_by,
-            };
-            (r.kind, orphan)
-        })
-        .collect())
-}
-
-/// One orphan: kind, release, namespace, status.
-///
-/// # Errors
-/// From Postgres.
-pub async fn find_orphan(
-    db: &mut PgConnection,
-    id: Uuid,
-) -> sqlx::Result<Option<(String, String, String, String)>> {
-    let row = sqlx::query!(
-        "select kind, release, namespace, status from orphan where id = $1 for update",
-        id
-    )
-    .fetch_optional(db)
-    .await?;
-    Ok(row.map(|r| (r.kind, r.release, r.namespace, r.status)))
-}
-
-/// What a person says of an orphan.
-///
-/// # Errors
-/// From Postgres.
-pub async fn set_orphan(
-    db: &mut PgConnection,
-    id: Uuid,
-    status: &str,
-    by: &str,
-    reason: &str,
-) -> sqlx::Result<()> {
-    sqlx::query!(
-        "update orphan set status = $2, status_by = $3, status_at = now(), status_reason = $4 where id = $1",
-        id,
-        status,
-        by,
-        reason
-    )
-    .execute(db)
-    .await?;
-    Ok(())
 }
 
 /// Instances that are not as they were installed, with their verdict.
