@@ -34,8 +34,8 @@ const STEPS: [(&str, &str); 11] = [
     (DEPROVISION, "Wait until nothing is left"),
 ];
 
-/// Steps at once; each has a worker process.
-const AT_ONCE: usize = 3;
+/// Steps at once; each has a worker process, and mostly waits for a lease to end.
+const AT_ONCE: usize = 6;
 
 /// A task of that kind is asked for; everything before it is done by a worker that nobody kills.
 async fn ask(app: &TestApp, kind: &str, n: usize) -> String {
