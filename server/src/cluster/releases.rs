@@ -276,6 +276,39 @@ impl ClusterReleases {
         }
     }
 
+    /// Tells of definitions of ours that come, go or are edited; not of their statuses.
+    async fn watch_definitions(self, tell: mpsc::Sender<()>) {
+        let api: Api<PartialObjectMeta<ServiceDefinition>> =
+            Api::namespaced(self.clients.watch.clone(), &self.apps_namespace);
+        let ours = watcher::Config::default()
+            .labels(INSTALLATION)
+            .streaming_lists();
+        let mut known = HashMap::<String, Option<i64>>::new();
+        let mut events = std::pin::pin!(watcher(api, ours).default_backoff());
+        while let Some(event) = events.next().await {
+            let news = match event {
+                Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) => {
+                    let generation = object.metadata.generation;
+                    known.insert(object.name_any(), generation) != Some(generation)
+                }
+                Ok(watcher::Event::Delete(object)) => {
+                    known.remove(&object.name_any());
+                    true
+                }
+                // Something may have gone while nobody watched.
+                Ok(watcher::Event::InitDone) => true,
+                Ok(watcher::Event::Init) => false,
+                Err(error) => {
+                    tracing::debug!(event = "watch.retried", kind = "definitions", %error);
+                    false
+                }
+            };
+            if news {
+                let _ = tell.try_send(());
+            }
+        }
+    }
+
     /// Watches releases: a set of stores that is always fresh, and a channel that tells that something changed.
     pub fn watch(&self) -> (Watched, mpsc::Receiver<()>) {
         let (tx, rx) = mpsc::channel(1);
@@ -292,6 +325,7 @@ impl ClusterReleases {
         })
         .reflect(writer);
         let mut watches = JoinSet::new();
+        watches.spawn(self.clone().watch_definitions(tx.clone()));
         watches.spawn(async move {
             let mut stream = std::pin::pin!(stream);
             while let Some(event) = stream.next().await {

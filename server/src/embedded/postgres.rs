@@ -46,7 +46,7 @@ impl Postgres {
             format!("-p{port}"),
             "-clisten_addresses=127.0.0.1".into(),
             "-cunix_socket_directories=".into(),
-            "-cmax_connections=100".into(),
+            "-cmax_connections=300".into(),
             "-cshared_buffers=128MB".into(),
         ];
         let manner = Manner {

@@ -16,7 +16,9 @@ use std::{
 };
 use svcforge::{
     cluster::{self, ClusterReleases, Releases},
-    config, db,
+    config,
+    controller::{Controller, Pace},
+    db,
     lease::Candidate,
     reconcile,
 };
@@ -211,6 +213,23 @@ async fn the_watch_shows_drift_within_seconds() {
     .await;
     assert!(began.elapsed() < Duration::from_secs(10));
     app.wait(&id, &["ready"]).await;
+    // The same for what is a definition.
+    let controller = Controller {
+        clients: clients().await,
+        namespace: "polychrome-apps".into(),
+        pace: Pace::default(),
+    };
+    let controlling = tokio::spawn(controller.run(stop.clone()));
+    let asked = json!({"image": "nginx:1"});
+    let id = member.ask("web-service", "watched-too", asked).await;
+    let (namespace, name) = place(&app.wait(&id, &["ready"]).await);
+    kubectl(&["-n", &namespace, "delete", "svcdef", &name]);
+    until("it is back", Duration::from_secs(10), async || {
+        try_kubectl(&["-n", &namespace, "get", "svcdef", &name]).0
+    })
+    .await;
+    app.wait(&id, &["ready"]).await;
+    controlling.abort();
     stop.cancel();
     running.await.unwrap();
 }
