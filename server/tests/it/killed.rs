@@ -80,7 +80,7 @@ async fn killed_at(kind: &str, step: &str, rounds: usize, seed: u64) {
     let app = TestApp::new().await;
     let mut dice = StdRng::seed_from_u64(seed);
     for statement in [
-        "create function slowly() returns trigger language plpgsql as $$ begin perform pg_sleep(0.3); return new; end $$".to_owned(),
+        "create function slowly() returns trigger language plpgsql as $$ begin perform pg_sleep(1); return new; end $$".to_owned(),
         format!("create trigger slowly after insert on task_step for each row when (new.name = '{step}' and new.attempt = 1) execute function slowly()"),
     ] {
         sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&app.db.pool).await.unwrap();
@@ -114,7 +114,7 @@ async fn killed_at(kind: &str, step: &str, rounds: usize, seed: u64) {
             })
             .await;
             if n % 2 == 1 {
-                tokio::time::sleep(Duration::from_millis(300 + dice.random_range(0..250))).await;
+                tokio::time::sleep(Duration::from_millis(1000 + dice.random_range(0..250))).await;
             }
             running.0.kill().unwrap();
             running.0.wait().unwrap();
