@@ -206,6 +206,10 @@ pub async fn kubernetes(
     let installation = db::installation::load(pool).await?;
     let timing = worker.timing();
     timing.check().map_err(anyhow::Error::msg)?;
+    let swept = Workdir::sweep(tmp);
+    if swept > 0 {
+        tracing::info!(event = "workdirs.swept", folders = swept);
+    }
     let home = Workdir::new(tmp).map_err(|e| anyhow::anyhow!("{e}"))?;
     let kubeconfig = home.path().join("kubeconfig.json");
     cluster::write_for_helm(named, &kubeconfig)?;

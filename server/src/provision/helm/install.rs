@@ -1,8 +1,8 @@
 //! Install, repair and upgrade of a chart, step by step.
 
 use super::{
+    Workdir,
     argv::{Marks, upgrade},
-    run::Workdir,
 };
 use crate::{
     catalog::compose,

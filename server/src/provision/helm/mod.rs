@@ -6,5 +6,7 @@ mod install;
 mod recover;
 mod remove;
 mod run;
+mod workdir;
 
-pub use run::{Helm, Workdir};
+pub use run::Helm;
+pub use workdir::Workdir;

@@ -1,6 +1,6 @@
 //! Before the next attempt, never beside a live one: whose release is it, and did a dead attempt of ours leave it pending?
 
-use super::run::Workdir;
+use super::Workdir;
 use crate::{
     cluster::release::{self, Head},
     db::{self, event::NewEvent},

@@ -1,6 +1,6 @@
 //! Removal of a chart: done when nothing is left but what `on_delete` keeps.
 
-use super::{argv::uninstall, run::Workdir};
+use super::{Workdir, argv::uninstall};
 use crate::{
     catalog::OnDelete,
     cluster::{self, release},

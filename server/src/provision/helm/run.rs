@@ -1,6 +1,7 @@
 //! One run of Helm beside one attempt: guarded, its output streamed to the task's log and capped, its environment rebuilt.
 
 use super::{
+    Workdir,
     argv::judge,
     guard::{BEAT, STOP},
 };
@@ -8,11 +9,7 @@ use crate::{
     provision::Fault,
     queue::{Attempt, Stop, Timing, inert},
 };
-use std::{
-    os::unix::fs::OpenOptionsExt,
-    path::{Path, PathBuf},
-    process::Stdio,
-};
+use std::{path::PathBuf, process::Stdio};
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader},
     process::{ChildStdin, Command},
@@ -40,53 +37,6 @@ pub struct Helm {
     pub timing: Timing,
     /// Environment that Helm may see: proxy, CA.
     pub environment: Vec<(String, String)>,
-}
-
-/// A folder of one run: 0700, gone with it.
-#[derive(Debug)]
-pub struct Workdir(PathBuf);
-
-impl Workdir {
-    /// Makes one inside a folder.
-    ///
-    /// # Errors
-    /// When it cannot be made.
-    pub fn new(inside: &Path) -> Result<Self, Fault> {
-        use std::os::unix::fs::DirBuilderExt;
-        let path = inside.join(format!("svcforge-{}", crate::ids::new_secret()));
-        std::fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .map_err(|e| Fault::Failed(format!("cannot make {}: {e}", path.display())))?;
-        Ok(Self(path))
-    }
-
-    /// Writes a file of it, 0600.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn write(&self, name: &str, content: &[u8]) -> Result<PathBuf, Fault> {
-        use std::io::Write;
-        let path = self.0.join(name);
-        let mut options = std::fs::OpenOptions::new();
-        options.write(true).create_new(true).mode(0o600);
-        let written = options
-            .open(&path)
-            .and_then(|mut file| file.write_all(content));
-        written.map_err(|e| Fault::Failed(format!("cannot write {}: {e}", path.display())))?;
-        Ok(path)
-    }
-
-    /// Its path.
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Workdir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 impl Helm {
