@@ -12,8 +12,11 @@ create table leftover (
     -- Nobody should remove it before; the chart's word has no end.
     keep_until   timestamptz,
     last_seen_at timestamptz not null default now(),
+    -- When it was last looked for, whatever came of it.
+    looked_at    timestamptz not null default now(),
     -- Looked for and not found any more.
     gone_at      timestamptz,
     unique (uid)
 );
-create index leftover_seen on leftover (last_seen_at) where gone_at is null;
+create index leftover_looked on leftover (looked_at) where gone_at is null;
+create index leftover_of on leftover (instance_id);

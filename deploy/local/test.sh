@@ -82,8 +82,7 @@ check "queries" queries
 check "catalog" "$CARGO_TARGET_DIR/debug/svcforge" catalog check deploy/catalog
 check "charts" charts
 check "browser bundle size" browser_size
-# Twice the cores: a test mostly waits for the cluster.
-suite "unit and integration" env RUST_TEST_THREADS="$(($(nproc) * 2))" cargo test --quiet --workspace --exclude svcforge-hydrate --no-fail-fast
+suite "unit and integration" cargo test --quiet --workspace --exclude svcforge-hydrate --no-fail-fast
 end2end() {
   rm -rf "$work/end2end"; mkdir "$work/end2end"
   cp end2end/*.mjs "$work/end2end/"; ln -s "$npm_dir/node_modules" "$work/end2end/node_modules"

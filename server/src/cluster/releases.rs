@@ -283,13 +283,13 @@ impl ClusterReleases {
         let ours = watcher::Config::default()
             .labels(INSTALLATION)
             .streaming_lists();
-        let mut known = HashMap::<String, Option<i64>>::new();
+        let mut known = HashMap::new();
         let mut events = std::pin::pin!(watcher(api, ours).default_backoff());
         while let Some(event) = events.next().await {
             let news = match event {
                 Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) => {
-                    let generation = object.metadata.generation;
-                    known.insert(object.name_any(), generation) != Some(generation)
+                    let one = (object.uid(), object.metadata.generation);
+                    known.insert(object.name_any(), one.clone()) != Some(one)
                 }
                 Ok(watcher::Event::Delete(object)) => {
                     known.remove(&object.name_any());

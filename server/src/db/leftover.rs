@@ -27,9 +27,9 @@ pub async fn keep(
     let text = |f: fn(&Kept) -> &String| kept.iter().map(|k| f(k).clone()).collect::<Vec<_>>();
     sqlx::query!(
         "insert into leftover (id, instance_id, kind, namespace, name, uid, keep_until)
-         select id, $2, kind, namespace, name, uid, now() + make_interval(days => $7::int)
+         select distinct on (uid) id, $2, kind, namespace, name, uid, now() + make_interval(days => $7::int)
          from unnest($1::uuid[], $3::text[], $4::text[], $5::text[], $6::text[]) as k (id, kind, namespace, name, uid)
-         on conflict (uid) do update set instance_id = excluded.instance_id, kept_at = now(), keep_until = excluded.keep_until, gone_at = null",
+         on conflict (uid) do update set instance_id = excluded.instance_id, kept_at = now(), keep_until = coalesce(excluded.keep_until, leftover.keep_until), gone_at = null",
         &kept.iter().map(|_| crate::ids::new_id()).collect::<Vec<_>>(),
         instance,
         &text(|k| &k.object.kind),
@@ -43,6 +43,20 @@ pub async fn keep(
     Ok(())
 }
 
+/// What was recorded for an instance.
+///
+/// # Errors
+/// From Postgres.
+pub async fn list_of(db: impl PgExecutor<'_>, instance: Uuid) -> sqlx::Result<Vec<ObjectRef>> {
+    sqlx::query_as!(
+        ObjectRef,
+        "select kind, namespace, name from leftover where instance_id = $1 and gone_at is null order by id",
+        instance
+    )
+    .fetch_all(db)
+    .await
+}
+
 /// Those that nobody has looked for the longest.
 ///
 /// # Errors
@@ -50,7 +64,7 @@ pub async fn keep(
 pub async fn list_unseen(db: impl PgExecutor<'_>, limit: i64) -> sqlx::Result<Vec<Kept>> {
     let rows = sqlx::query!(
         "select l.kind, namespace, l.name, uid from leftover l join instance i on i.id = l.instance_id
-         where gone_at is null and i.state = 'deleted' order by last_seen_at limit $1",
+         where gone_at is null and i.state = 'deleted' order by looked_at limit $1",
         limit
     )
     .fetch_all(db)
@@ -68,13 +82,19 @@ pub async fn list_unseen(db: impl PgExecutor<'_>, limit: i64) -> sqlx::Result<Ve
         .collect())
 }
 
-/// Keeps what a look has shown: these uids are there, those are not any more. Whether any is gone that was not.
+/// Keeps what a look has shown: these uids are there, those are not any more, of the rest nobody knows. Whether any is gone that was not.
 ///
 /// # Errors
 /// From Postgres.
-pub async fn look(db: &mut PgConnection, there: &[String], gone: &[String]) -> sqlx::Result<bool> {
+pub async fn look(
+    db: &mut PgConnection,
+    asked: &[String],
+    there: &[String],
+    gone: &[String],
+) -> sqlx::Result<bool> {
     sqlx::query!(
-        "update leftover set last_seen_at = now() where uid = any($1)",
+        "update leftover set looked_at = now(), last_seen_at = case when uid = any($2) then now() else last_seen_at end where uid = any($1)",
+        asked,
         there
     )
     .execute(&mut *db)

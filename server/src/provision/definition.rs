@@ -125,6 +125,12 @@ impl Kubernetes {
                 "somebody removed ServiceDefinition {name} before it served"
             ))
         };
+        // A list may be older than what was applied: a read of its own decides.
+        let current = self.definitions(job);
+        let lives = async || {
+            let found = current.get_metadata_opt(&job.work.release_name).await?;
+            Ok::<_, Fault>(found.is_some_and(|o| o.metadata.deletion_timestamp.is_none()))
+        };
         let mut listed = false;
         let until = tokio::time::Instant::now() + self.helm.timeout;
         let mut said = "its controller has not said yet how it serves".to_owned();
@@ -146,13 +152,13 @@ impl Kubernetes {
                             listed = true;
                             object
                         }
-                        Some(Ok(Event::Delete(_))) => return Err(gone()),
-                        Some(Ok(Event::InitDone)) if !listed => return Err(gone()),
+                        Some(Ok(Event::Delete(_))) if !lives().await? => return Err(gone()),
+                        Some(Ok(Event::InitDone)) if !listed && !lives().await? => return Err(gone()),
                         Some(Ok(Event::Init)) => {
                             listed = false;
                             continue;
                         }
-                        Some(Ok(Event::InitDone) | Err(_)) | None => continue,
+                        Some(Ok(Event::InitDone | Event::Delete(_)) | Err(_)) | None => continue,
                     };
                     let DeserializeGuard(Ok(object)) = object else { continue };
                     if object.metadata.deletion_timestamp.is_some() || object.metadata.generation.unwrap_or(0) < generation {

@@ -3,7 +3,7 @@
 use crate::{
     changes::Changes,
     db::{
-        self, observed, queue as db_queue,
+        observed, queue as db_queue,
         queue::Claimed,
         task::{self, NewLine},
     },
@@ -101,8 +101,7 @@ impl Attempt {
     pub async fn step(&self, name: &str) -> Result<(), Lost> {
         *lock(&self.step) = name.into();
         let task = &self.task;
-        let begun = task::begin_step(&self.pool, task.id, task.token, task.attempt, name);
-        if !db::answered(begun).await? {
+        if !task::begin_step(&self.pool, task.id, task.token, task.attempt, name).await? {
             return Err(Lost::Lease);
         }
         self.changes.changed("task", self.task.id);

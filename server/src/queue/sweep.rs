@@ -51,10 +51,14 @@ pub async fn sweep_once(pool: &PgPool, timing: &Timing) -> sqlx::Result<Swept> {
 pub async fn sweep_forever(pool: PgPool, timing: Timing, wake: Wake, stop: CancellationToken) {
     let mut kept_house = None::<tokio::time::Instant>;
     loop {
-        match db::answered(sweep_once(&pool, &timing)).await {
+        match sweep_once(&pool, &timing).await {
             Ok(swept) if swept != Swept::default() => wake.work.notify_one(),
             Ok(_) => {}
-            Err(error) => tracing::warn!(event = "sweep.failed", %error),
+            Err(error) => {
+                tracing::warn!(event = "sweep.failed", %error);
+                // What was done before it failed is done.
+                wake.work.notify_one();
+            }
         }
         if kept_house.is_none_or(|at| at.elapsed() > Duration::from_secs(60)) {
             kept_house = Some(tokio::time::Instant::now());

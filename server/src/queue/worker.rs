@@ -9,7 +9,7 @@ use crate::{
     },
     ids, telemetry,
 };
-use sqlx::{PgPool, Postgres, pool::PoolConnection};
+use sqlx::{Connection, PgConnection, PgPool, Postgres, pool::PoolConnection};
 use std::{
     collections::HashMap,
     panic::AssertUnwindSafe,
@@ -70,8 +70,10 @@ impl Worker {
         while !stop.is_cancelled() {
             let free = self.slots.saturating_sub(running.len());
             let mut claimed = 0;
-            let claim = self.claim(&mut claims, me, free, upgrades.load(Ordering::Relaxed));
-            match db::answered(claim).await {
+            match self
+                .claim(&mut claims, me, free, upgrades.load(Ordering::Relaxed))
+                .await
+            {
                 Ok(tasks) => {
                     claimed = tasks.len();
                     for task in tasks {
@@ -115,7 +117,7 @@ impl Worker {
         free: usize,
         upgrades: usize,
     ) -> sqlx::Result<Vec<Claimed>> {
-        let mut tasks = vec![];
+        let (mut tasks, kinds) = (vec![], self.handler.kinds());
         let db = match connection {
             Some(db) => db,
             None => connection.insert(self.pool.acquire().await?),
@@ -129,18 +131,24 @@ impl Worker {
             if limit == 0 {
                 continue;
             }
-            tasks.extend(
-                db::queue::claim(
-                    &mut **db,
-                    me,
-                    &self.handler.kinds(),
-                    limit as i64,
-                    at_least,
-                    self.timing.lease,
-                    self.timing.deadline,
-                )
-                .await?,
+            let claim = db::queue::claim(
+                &mut **db,
+                me,
+                &kinds,
+                limit as i64,
+                at_least,
+                self.timing.lease,
+                self.timing.deadline,
             );
+            match db::answered(claim).await {
+                Ok(more) => tasks.extend(more),
+                Err(error) if tasks.is_empty() => return Err(error),
+                // Those that were taken are taken; the next claim meets the error again.
+                Err(error) => {
+                    tracing::warn!(event = "claim.failed", %error);
+                    break;
+                }
+            }
         }
         Ok(tasks)
     }
@@ -238,9 +246,7 @@ impl Worker {
             acknowledged_rx,
             self.changes.clone(),
         );
-        if task.attempt > 1 {
-            let _ = db::task::fail_stale_steps(&self.pool, task.id, task.token, task.attempt).await;
-        }
+        let _ = db::task::fail_stale_steps(&self.pool, task.id, task.token, task.attempt).await;
         self.changes.changed("task", task.id);
 
         let ending = if let Some(why) = &task.stop_reason {
@@ -282,7 +288,7 @@ impl Worker {
     async fn finish(&self, task: &Claimed, ending: &Ending) {
         let until = Instant::now() + self.timing.lease;
         loop {
-            match db::answered(self.finish_once(task, ending)).await {
+            match self.finish_bounded(task, ending).await {
                 Ok(true) => return,
                 Ok(false) => {
                     tracing::warn!(event = "task.fenced", task_id = %task.id, instance_id = %task.instance_id);
@@ -300,8 +306,23 @@ impl Worker {
         }
     }
 
-    async fn finish_once(&self, task: &Claimed, ending: &Ending) -> sqlx::Result<bool> {
-        let mut tx = self.pool.begin().await?;
+    /// A connection to a peer that is silent goes with the wait for it: the pool would ask it for ever.
+    async fn finish_bounded(&self, task: &Claimed, ending: &Ending) -> sqlx::Result<bool> {
+        let mut own = self.pool.acquire().await?;
+        let done = db::answered(self.finish_once(&mut own, task, ending)).await;
+        if matches!(done, Err(sqlx::Error::PoolTimedOut)) {
+            own.close_on_drop();
+        }
+        done
+    }
+
+    async fn finish_once(
+        &self,
+        db: &mut PgConnection,
+        task: &Claimed,
+        ending: &Ending,
+    ) -> sqlx::Result<bool> {
+        let mut tx = db.begin().await?;
         let Some(held) = db::queue::hold_lane(&mut tx, task).await? else {
             return Ok(false);
         };

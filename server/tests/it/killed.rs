@@ -190,10 +190,15 @@ async fn r1_killed_at_every_step_of_every_task() {
     }
     let named = STEPS.map(|(kind, step)| (kind, step.to_owned()));
     assert_eq!(seen, named.into());
-    let rounds = if long() { 20 } else { 1 };
-    futures::stream::iter(STEPS.iter().enumerate())
+    // Without `--long` once, in the middle of Helm's run of every task: other tests need the machine too.
+    let (rounds, at_once) = if long() { (20, AT_ONCE) } else { (1, 1) };
+    let chosen = STEPS
+        .iter()
+        .enumerate()
+        .filter(|(_, (_, step))| long() || *step == "Run Helm");
+    futures::stream::iter(chosen)
         .map(|(i, (kind, step))| killed_at(kind, step, rounds, 100 + i as u64))
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(at_once)
         .collect::<()>()
         .await;
 }

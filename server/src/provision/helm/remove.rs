@@ -26,16 +26,21 @@ impl Kubernetes {
             .into_iter()
             .partition(|o| o.kind == "PersistentVolumeClaim");
         let mut claims: BTreeSet<ObjectRef> = claims.into_iter().collect();
-        let mut kept = vec![];
+        // What an attempt before this one found to be kept: its manifest may be gone.
+        let mut kept = db::leftover::list_of(&attempt.pool, job.instance_id).await?;
         if let Some(head) = &head {
             // The newest manifest tells what Helm removes. One that cannot be decoded must not keep a service from being removed.
             match release::content(&self.clients, &job.work.release_namespace, head).await {
-                Ok(content) => (objects, kept) = (content.objects, content.kept),
+                Ok(content) => {
+                    objects = content.objects;
+                    kept.extend(content.kept);
+                }
                 Err(Fault::Failed(why)) => attempt.log("svcforge", &why),
                 Err(other) => return Err(other),
             }
             // Recorded before their StatefulSet goes: afterwards nothing tells whose they are.
             claims.extend(cluster::claims_of(&self.clients, &objects).await?);
+            claims.retain(|c| !kept.contains(c));
             let all: Vec<ObjectRef> = objects.iter().chain(&claims).cloned().collect();
             self.record_parts(job, &all, attempt).await?;
         }
@@ -43,18 +48,19 @@ impl Kubernetes {
             .into_iter()
             .filter(|c| !objects.contains(c) && !kept.contains(c))
             .collect();
+        self.keep(job, kept, None, attempt).await?;
         let mut days = None;
         if let OnDelete::KeepDays(keep) = job.entry.on_delete {
             days = Some(keep);
-            kept.append(&mut claims);
+            let mut own = std::mem::take(&mut claims);
             // What opens the volumes.
-            kept.push(ObjectRef {
+            own.push(ObjectRef {
                 kind: "Secret".into(),
                 namespace: job.work.release_namespace.clone(),
                 name: cluster::credentials_name(job),
             });
+            self.keep(job, own, days, attempt).await?;
         }
-        self.keep(job, kept, days, attempt).await?;
         if head.is_some() {
             attempt.step("Run Helm").await?;
             let dir = Workdir::new(&self.helm.tmp)?;

@@ -27,8 +27,9 @@ pub async fn run(cx: &Context, releases: &Arc<dyn Releases>) -> Result<(), Check
         .buffer_unordered(LOOKUPS)
         .collect()
         .await;
-    let (mut there, mut gone) = (vec![], vec![]);
+    let (mut asked, mut there, mut gone) = (vec![], vec![], vec![]);
     for (kept, found) in looks {
+        asked.push(kept.uid.clone());
         match found {
             Ok(Some(uid)) if uid == kept.uid => there.push(kept.uid),
             Ok(_) => gone.push(kept.uid),
@@ -38,7 +39,7 @@ pub async fn run(cx: &Context, releases: &Arc<dyn Releases>) -> Result<(), Check
         }
     }
     let mut tx = cx.leading.begin(&cx.pool).await?;
-    let changed = db::leftover::look(&mut tx, &there, &gone).await?;
+    let changed = db::leftover::look(&mut tx, &asked, &there, &gone).await?;
     tx.commit().await?;
     if changed {
         cx.changes.changed("drift", "leftovers");
