@@ -100,7 +100,7 @@ if [ -n "$long" ]; then
   for seed in 1 2 3; do
     suite "a long mix, seed $seed" env SVCFORGE_MIX_SEED=$seed SVCFORGE_MIX_S="${SVCFORGE_MIX_S:-300}" cargo test --quiet -p svcforge --test it -- a_seeded_mix
   done
-  suite "faults, the bar's counts" env SVCFORGE_LONG=1 cargo test --quiet -p svcforge --test it --no-fail-fast -- faults::r killed:: rollouts::r8 nothing_starts_while_halted
+  suite "faults, the bar's counts" env SVCFORGE_LONG=1 cargo test --quiet -p svcforge --test it --no-fail-fast -- faults::watches faults::workers faults::clocks killed:: rollouts::clock nothing_starts_while_halted
   pgbouncer
   suite "behind PgBouncer" env SVCFORGE_TEST_PGBOUNCER="$pgbouncer" cargo test --quiet -p svcforge --test it -- pooler::
   helm3

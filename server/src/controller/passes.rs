@@ -1,14 +1,21 @@
 //! What the passes of every kind share: a malformed object is set apart, a failed one waits, and both are counted and named in the log.
 
 use super::{
-    Backoff,
+    Backoff, PAUSED,
     run::{Guarded, Pace},
 };
-use crate::provision::Fault;
+use crate::{
+    cluster::{CONTROLLER, trouble::plain},
+    provision::Fault,
+};
+use k8s_openapi::NamespaceResourceScope;
 use kube::{
-    Client, Resource, ResourceExt,
+    Api, Client, Resource, ResourceExt,
+    api::{Patch, PatchParams},
     runtime::{controller::Action, reflector::ObjectRef},
 };
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
 use std::{
     collections::HashMap,
     future::Future,
@@ -82,6 +89,37 @@ impl<K: Resource<DynamicType = ()> + 'static> Shared<K> {
         })
     }
 
+    /// Applies an object's status. What another wrote there by other means is taken over by force, once.
+    pub async fn write_status<S: Serialize>(
+        &self,
+        of: &K,
+        status: &S,
+        message: Option<&String>,
+    ) -> Result<(), Fault>
+    where
+        K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        let api: Api<K> = Api::namespaced(self.client.clone(), &self.namespace);
+        let name = of.name_any();
+        let mut patch = json!({
+            "apiVersion": K::api_version(&()), "kind": K::kind(&()),
+            "metadata": {"name": name, "uid": of.uid()},
+            "status": status,
+        });
+        // Said even when there is none: another's old words would stay beside it.
+        patch["status"]["message"] = json!(message);
+        let (patch, params) = (Patch::Apply(&patch), PatchParams::apply(CONTROLLER));
+        match api.patch_status(&name, &params, &patch).await {
+            Err(kube::Error::Api(s)) if s.code == 409 && s.reason == "Conflict" => {
+                api.patch_status(&name, &params.force(), &patch).await?;
+            }
+            other => {
+                other?;
+            }
+        }
+        Ok(())
+    }
+
     /// Sets a malformed object apart, or lets it in again. True when that is new.
     fn quarantine(&self, words: Words, key: &Key<K>, error: Option<&String>) -> bool {
         let mut all = self
@@ -95,6 +133,15 @@ impl<K: Resource<DynamicType = ()> + 'static> Shared<K> {
         metrics::gauge!("svcforge_controller_quarantined", "resource" => words.resource)
             .set(all.len() as f64);
         before.as_ref() != error
+    }
+}
+
+/// Why an object is paused, if its annotation says so.
+pub(super) fn paused(of: &impl ResourceExt) -> Option<String> {
+    match of.annotations().get(PAUSED)?.trim() {
+        "" | "false" | "0" => None,
+        "true" | "1" => Some(format!("paused by the annotation {PAUSED}")),
+        why => Some(format!("paused by the annotation {PAUSED}: {}", plain(why))),
     }
 }
 

@@ -1,9 +1,9 @@
 //! One pass over one ServiceDefinition: Deployment, Service, status; the first error ends it.
 
 use super::{
-    OF, PAUSED, as_refusal,
+    OF, as_refusal,
     dormant::Right,
-    passes::{Pass, Shared, Words},
+    passes::{Pass, Shared, Words, paused},
     plan::{Owned, Plan, plan},
     readiness::rollout,
     status::{Seen, differs, status},
@@ -30,7 +30,6 @@ use kube::{
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::json;
 use std::{
     collections::HashMap,
     fmt::Debug,
@@ -226,8 +225,7 @@ impl Definitions {
         as_applied.then_some(deployment)
     }
 
-    /// Writes the status if something of it differs. An earlier controller may have written it by other means: its fields are
-    /// taken over by force, once.
+    /// Writes the status if something of it differs.
     async fn write(
         &self,
         of: &ServiceDefinition,
@@ -241,25 +239,9 @@ impl Definitions {
         if !differs(recent.as_ref().or(of.status.as_ref()), &new) {
             return Ok(());
         }
-        let api: Api<ServiceDefinition> =
-            Api::namespaced(self.shared.client.clone(), &self.shared.namespace);
-        let mut patch = json!({
-            "apiVersion": "polychrome.dev/v1alpha1", "kind": "ServiceDefinition",
-            "metadata": {"name": of.name_any(), "uid": uid},
-            "status": new,
-        });
-        // Said even when there is none: another's old words would stay beside it.
-        patch["status"]["message"] = json!(new.message);
-        let (name, patch) = (of.name_any(), Patch::Apply(&patch));
-        let params = PatchParams::apply(CONTROLLER);
-        match api.patch_status(&name, &params, &patch).await {
-            Err(kube::Error::Api(s)) if s.code == 409 && s.reason == "Conflict" => {
-                api.patch_status(&name, &params.force(), &patch).await?;
-            }
-            other => {
-                other?;
-            }
-        }
+        self.shared
+            .write_status(of, &new, new.message.as_ref())
+            .await?;
         metrics::counter!("svcforge_controller_status_writes_total").increment(1);
         tracing::info!(event = "definition.status", ready = new.ready, available = new.available_replicas, phase = %new.phase);
         let mut written = lock(&self.written);
@@ -328,19 +310,6 @@ fn of_template(pod: &Pod, deployment: &Deployment) -> bool {
         .as_ref()
         .and_then(|s| s.template.spec.as_ref());
     app(pod.spec.as_ref()) == app(template)
-}
-
-/// Why it is paused, if its annotation says so.
-fn paused(of: &ServiceDefinition) -> Option<String> {
-    let value = of.annotations().get(PAUSED)?.trim();
-    match value {
-        "" | "false" | "0" => None,
-        "true" | "1" => Some(format!("paused by the annotation {PAUSED}")),
-        why => Some(format!(
-            "paused by the annotation {PAUSED}: {}",
-            crate::cluster::trouble::plain(why)
-        )),
-    }
 }
 
 fn echo_key<K: Resource<DynamicType = ()>>(object: &K) -> String {

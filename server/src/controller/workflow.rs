@@ -2,9 +2,9 @@
 //! removes those that left the spec, writes the status.
 
 use super::{
-    OF_WORKFLOW, PAUSED, as_refusal,
+    OF_WORKFLOW, as_refusal,
     dormant::Right,
-    passes::{Pass, Shared, Words},
+    passes::{Pass, Shared, Words, paused},
     stages::{Child, Graph, StageNeed, child_of, degraded, graph},
 };
 use crate::{
@@ -188,16 +188,7 @@ impl Workflows {
         if of.status.as_ref() == Some(&new) {
             return Ok(());
         }
-        let api: Api<Workflow> = Api::namespaced(self.0.client.clone(), &self.0.namespace);
-        let mut patch = json!({
-            "apiVersion": "polychrome.dev/v1alpha1", "kind": "Workflow",
-            "metadata": {"name": of.name_any(), "uid": of.uid()},
-            "status": new,
-        });
-        patch["status"]["message"] = json!(new.message);
-        let params = PatchParams::apply(CONTROLLER).force();
-        api.patch_status(&of.name_any(), &params, &Patch::Apply(&patch))
-            .await?;
+        self.0.write_status(of, &new, new.message.as_ref()).await?;
         tracing::info!(event = "workflow.status", ready = new.ready, phase = %new.phase, progress = %new.progress);
         Ok(())
     }
@@ -230,21 +221,20 @@ impl Pass for Workflows {
         let uid = of.uid().unwrap_or_default();
         let names = graph.stages.iter().map(|(name, _)| name.clone()).collect();
         let mut children = self.children(&uid, names).await?;
-        let paused = of
-            .annotations()
-            .get(PAUSED)
-            .is_some_and(|v| !matches!(v.trim(), "" | "false" | "0"));
+        let paused = paused(of);
         let mut refused = BTreeMap::new();
-        if !paused {
+        if paused.is_none() {
             refused = self.work(of, &graph, &mut children).await?;
             let keep = graph.stages.iter().map(|(name, _)| name.as_str()).collect();
             self.prune(of, &keep).await?;
         }
         let needs = graph.needs(&children);
         let mut new = graph.status(of, &needs, &children, &refused, now);
-        if paused && !new.ready {
-            let why = format!("paused by the annotation {PAUSED}");
-            new.message = Some(new.message.map_or(why.clone(), |m| format!("{why}; {m}")));
+        if let Some(why) = paused.filter(|_| !new.ready) {
+            new.message = Some(match new.message {
+                Some(message) => format!("{why}; {message}"),
+                None => why,
+            });
         }
         let ready = new.ready;
         self.write(of, new).await?;

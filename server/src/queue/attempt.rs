@@ -3,7 +3,7 @@
 use crate::{
     changes::Changes,
     db::{
-        observed, queue as db_queue,
+        self, observed, queue as db_queue,
         queue::Claimed,
         task::{self, NewLine},
     },
@@ -101,7 +101,8 @@ impl Attempt {
     pub async fn step(&self, name: &str) -> Result<(), Lost> {
         *lock(&self.step) = name.into();
         let task = &self.task;
-        if !task::begin_step(&self.pool, task.id, task.token, task.attempt, name).await? {
+        let begun = task::begin_step(&self.pool, task.id, task.token, task.attempt, name);
+        if !db::answered(begun).await? {
             return Err(Lost::Lease);
         }
         self.changes.changed("task", self.task.id);
@@ -161,7 +162,8 @@ impl Attempt {
             let _ = tokio::time::timeout(Duration::from_secs(10), written).await;
         }
         if !lock(&self.step).is_empty() {
-            let _ = task::end_step(&self.pool, self.task.id, self.task.token, state).await;
+            let ended = task::end_step(&self.pool, self.task.id, self.task.token, state);
+            let _ = db::answered(ended).await;
         }
     }
 

@@ -2,8 +2,8 @@
 //! while it is being written, or a moment after. Each step has a database and a worker process of its own.
 
 use crate::{
-    faults::{Running, helms_of, long, worker},
-    support::{TestApp, proxy::until},
+    faults::{Running, long, worker},
+    support::{TestApp, cluster::helms_of, proxy::until},
 };
 use futures::StreamExt;
 use rand::{Rng, SeedableRng, rngs::StdRng};

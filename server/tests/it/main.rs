@@ -13,6 +13,7 @@ mod catalog;
 mod cli;
 mod cluster;
 mod controller;
+mod crash;
 mod drift_cluster;
 mod faults;
 mod guard;

@@ -6,7 +6,7 @@ mod golden;
 mod workflows;
 
 use crate::support::{
-    cluster::{bin, clients, kubeconfig, svcforge_bin},
+    cluster::{bin, clients, kubeconfig, kubectl_at, svcforge_bin},
     proxy::{Http, HttpProxy, until},
 };
 use nix::{
@@ -85,21 +85,7 @@ impl Apps {
     }
 
     fn kubectl_try(&self, args: &[&str]) -> (bool, String) {
-        let out = Command::new(bin("kubectl"))
-            .arg("--kubeconfig")
-            .arg(&self.kubeconfig)
-            .args(args)
-            .output()
-            .unwrap();
-        let text = if out.status.success() {
-            out.stdout
-        } else {
-            out.stderr
-        };
-        (
-            out.status.success(),
-            String::from_utf8_lossy(&text).into_owned(),
-        )
+        kubectl_at(&self.kubeconfig, args)
     }
 
     fn kubectl(&self, args: &[&str]) -> String {

@@ -1,7 +1,11 @@
 //! The real API server and the real Helm of the testbed.
 
 use super::TestApp;
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 use svcforge::{
     cluster::{self, Clients},
     config, db,
@@ -76,11 +80,16 @@ pub fn kubectl(args: &[&str]) -> String {
     text
 }
 
-/// Runs kubectl.
+/// Runs kubectl; whether it worked, and what it printed.
 pub fn try_kubectl(args: &[&str]) -> (bool, String) {
+    kubectl_at(&kubeconfig(), args)
+}
+
+/// The same against another cluster than the testbed's.
+pub fn kubectl_at(kubeconfig: &Path, args: &[&str]) -> (bool, String) {
     let out = std::process::Command::new(bin("kubectl"))
         .arg("--kubeconfig")
-        .arg(kubeconfig())
+        .arg(kubeconfig)
         .args(args)
         .output()
         .unwrap();
@@ -93,4 +102,21 @@ pub fn try_kubectl(args: &[&str]) -> (bool, String) {
         out.status.success(),
         String::from_utf8_lossy(&text).into_owned(),
     )
+}
+
+/// Ids of Helm processes that work on that release; not of their guards.
+pub fn helms_of(release: &str) -> Vec<i32> {
+    let Ok(all) = std::fs::read_dir("/proc") else {
+        return vec![];
+    };
+    all.flatten()
+        .filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|pid| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let mut words = line.split(|b| *b == 0).map(String::from_utf8_lossy);
+            let program = words.next().unwrap_or_default().into_owned();
+            (program.ends_with("/helm") || program.ends_with("/helm3"))
+                && words.any(|w| w == release)
+        })
+        .collect()
 }
