@@ -4,11 +4,11 @@ use std::{fs::File, sync::Mutex};
 use tracing_subscriber::{EnvFilter, Layer, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 fn filter(level: &str) -> EnvFilter {
-    // kube tells every lost connection as an error of its own; what it means is told by who asked.
+    // kube tells every lost connection and every try of a watch as an error of its own; what it means is told once, by who asked.
     let level = if level.contains('=') {
         level.to_owned()
     } else {
-        format!("{level},kube_client=off,sqlx::postgres::notice=off")
+        format!("{level},kube_client=off,kube_runtime=off,sqlx::postgres::notice=off")
     };
     EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"))
 }

@@ -4,16 +4,22 @@ use crate::config;
 use anyhow::Context;
 use kube::{
     Client, Config,
+    client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use std::time::Duration;
+use tower::timeout::TimeoutLayer;
+
+/// Within that a request is answered (a body may follow for as long as it likes), with the library's own retries: or a pass would
+/// sleep in them for minutes without a word, and a watch that a proxy swallowed would be waited for without end.
+const ANSWER: Duration = Duration::from_secs(30);
 
 /// Clients of one cluster.
 #[derive(Clone)]
 pub struct Clients {
     /// For get, list, patch: a hung call ends.
     pub request: Client,
-    /// For watches only: a quiet one is not cut.
+    /// For watches only: a quiet one is not cut, but one that does not begin is.
     pub watch: Client,
 }
 
@@ -45,10 +51,15 @@ fn clients(mut config: Config) -> anyhow::Result<Clients> {
     config.connect_timeout = Some(Duration::from_secs(5));
     config.read_timeout = Some(Duration::from_secs(20));
     config.write_timeout = Some(Duration::from_secs(20));
-    let request = Client::try_from(config.clone())?;
+    let request = client(config.clone())?;
     config.read_timeout = None;
     Ok(Clients {
         request,
-        watch: Client::try_from(config)?,
+        watch: client(config)?,
     })
+}
+
+fn client(config: Config) -> anyhow::Result<Client> {
+    let bounded = ClientBuilder::try_from(config)?.with_layer(&TimeoutLayer::new(ANSWER));
+    Ok(bounded.build())
 }

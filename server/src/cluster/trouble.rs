@@ -127,7 +127,11 @@ fn container_trouble(c: &ContainerStatus) -> Option<(bool, String)> {
         let said = waiting.message.as_deref().map(plain).unwrap_or_default();
         return waiting_words(c, waiting.reason.as_deref().unwrap_or_default(), &said);
     }
+    let loops = loops(c);
     if let Some(ended) = &state.terminated {
+        if loops {
+            return Some((true, crash_words(c)));
+        }
         let once = if ended.exit_code == 0 {
             return None;
         } else {
@@ -136,6 +140,13 @@ fn container_trouble(c: &ContainerStatus) -> Option<(bool, String)> {
         return Some((false, format!("container {} {once}", c.name)));
     }
     (state.running.is_some() && !c.ready).then(|| {
+        if loops {
+            let crashes = crash_words(c);
+            return (
+                true,
+                format!("{crashes}; it runs again, but does not answer its readiness probe yet"),
+            );
+        }
         let again = match c.restart_count {
             0 => String::new(),
             n => format!(" (restarted {n} times)"),
@@ -148,6 +159,17 @@ fn container_trouble(c: &ContainerStatus) -> Option<(bool, String)> {
             ),
         )
     })
+}
+
+/// Whether a container crashes over and over, wherever in that it is just now: it was restarted more than once, and its last run was
+/// shorter than what the kubelet takes for well (ten minutes, after which its pauses begin anew).
+fn loops(c: &ContainerStatus) -> bool {
+    let last = c.last_state.as_ref().and_then(|s| s.terminated.as_ref());
+    let lasted = last.and_then(|t| {
+        let (from, to) = (t.started_at.as_ref()?, t.finished_at.as_ref()?);
+        Some(to.0.duration_since(from.0))
+    });
+    c.restart_count >= 2 && lasted.is_some_and(|l| l.as_secs() < 600)
 }
 
 fn waiting_words(c: &ContainerStatus, reason: &str, said: &str) -> Option<(bool, String)> {
@@ -304,6 +326,13 @@ mod tests {
         )
     }
 
+    fn again(state: Value, lasted_s: i64) -> Pod {
+        let at = |s: i64| jiff::Timestamp::from_second(s).expect("a time").to_string();
+        let last =
+            json!({"terminated": {"exitCode": 2, "startedAt": at(0), "finishedAt": at(lasted_s)}});
+        container(state, last, 3)
+    }
+
     fn ended(terminated: Value) -> Pod {
         container(json!({"terminated": terminated}), json!({}), 0)
     }
@@ -347,6 +376,9 @@ mod tests {
             (ended(json!({"exitCode": 128, "reason": "StartError", "message": "no such file"})), false, "container app cannot be started: no such file"),
             (container(json!({"running": {}}), json!({}), 0), false, "container app runs but does not answer its readiness probe yet"),
             (container(json!({"running": {}}), json!({}), 3), false, "container app runs but does not answer its readiness probe yet (restarted 3 times)"),
+            (again(json!({"running": {}}), 30), true, "container app keeps crashing (exit code 2, 3 restarts); it runs again, but does not answer its readiness probe yet"),
+            (again(json!({"terminated": {"exitCode": 2}}), 30), true, "container app keeps crashing (exit code 2, 3 restarts)"),
+            (again(json!({"running": {}}), 86_400), false, "container app runs but does not answer its readiness probe yet (restarted 3 times)"),
             (scheduled("Unschedulable", "0/3 nodes are available: 3 Insufficient cpu."), true, "no node takes a pod: 0/3 nodes are available: 3 Insufficient cpu"),
             (scheduled("Unschedulable", "pod has unbound immediate PersistentVolumeClaims"), false, "no node takes a pod: pod has unbound immediate PersistentVolumeClaims"),
             (waits("ErrImagePull", "ghcr.io/x:1: something else"), true, "cannot pull image ghcr.io/x:1"),

@@ -12,6 +12,7 @@ use k8s_openapi::NamespaceResourceScope;
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{Patch, PatchParams},
+    core::object::HasStatus,
     runtime::{controller::Action, reflector::ObjectRef},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -19,10 +20,10 @@ use serde_json::json;
 use std::{
     collections::HashMap,
     future::Future,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use tokio::{sync::mpsc, time::Instant};
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 pub(super) type Key<K> = ObjectRef<Guarded<K>>;
 
@@ -40,17 +41,21 @@ pub(super) struct Words {
 /// A kind that has passes.
 pub(super) trait Pass: Sized + Send + Sync + 'static {
     /// The kind.
-    type Of: Resource<DynamicType = ()> + Send + Sync + 'static;
+    type Of: Resource<DynamicType = ()> + HasStatus + Send + Sync + 'static;
     /// How it is called.
     const WORDS: Words;
     /// What it shares.
     fn shared(&self) -> &Shared<Self::Of>;
+    /// What everything about one object is logged in: its kind is the field that names it (contract §1.5).
+    fn span(name: &str) -> Span;
+    /// An object is gone, and what was kept of it by its name.
+    fn forget(&self, _name: &str) {}
     /// One pass over one object.
     fn pass(&self, of: &Self::Of) -> impl Future<Output = Result<Action, Fault>> + Send;
 }
 
 /// What one kind's passes share.
-pub(super) struct Shared<K: Resource<DynamicType = ()>> {
+pub(super) struct Shared<K: Resource<DynamicType = ()> + HasStatus> {
     /// For requests.
     pub client: Client,
     /// The apps namespace.
@@ -60,9 +65,11 @@ pub(super) struct Shared<K: Resource<DynamicType = ()>> {
     wake: mpsc::UnboundedSender<Key<K>>,
     backoff: Backoff<Key<K>>,
     quarantined: Mutex<HashMap<Key<K>, String>>,
+    /// Statuses as last written and the version they made, by name, until the watch shows them.
+    written: Mutex<HashMap<String, (u64, K::Status)>>,
 }
 
-impl<K: Resource<DynamicType = ()> + 'static> Shared<K> {
+impl<K: Resource<DynamicType = ()> + HasStatus + 'static> Shared<K> {
     /// None has failed yet. `wake` takes what need not wait any longer.
     pub fn new(
         client: Client,
@@ -77,6 +84,7 @@ impl<K: Resource<DynamicType = ()> + 'static> Shared<K> {
             wake,
             backoff: Backoff::default(),
             quarantined: Mutex::default(),
+            written: Mutex::default(),
         }
     }
 
@@ -89,43 +97,56 @@ impl<K: Resource<DynamicType = ()> + 'static> Shared<K> {
         })
     }
 
+    /// The object, with the status that was last written where the watch does not show that one yet: the next is judged by it.
+    pub fn as_written(&self, of: &K) -> K
+    where
+        K: Clone,
+        K::Status: Clone,
+    {
+        let mut of = of.clone();
+        let mut written = lock(&self.written);
+        match written.get(&of.name_any()) {
+            Some((at, status)) if version(&of) < *at => *of.status_mut() = Some(status.clone()),
+            Some(_) => _ = written.remove(&of.name_any()),
+            None => {}
+        }
+        of
+    }
+
     /// Applies an object's status. What another wrote there by other means is taken over by force, once.
-    pub async fn write_status<S: Serialize>(
+    pub async fn write_status(
         &self,
         of: &K,
-        status: &S,
+        status: K::Status,
         message: Option<&String>,
     ) -> Result<(), Fault>
     where
         K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+        K::Status: Serialize,
     {
         let api: Api<K> = Api::namespaced(self.client.clone(), &self.namespace);
         let name = of.name_any();
         let mut patch = json!({
             "apiVersion": K::api_version(&()), "kind": K::kind(&()),
             "metadata": {"name": name, "uid": of.uid()},
-            "status": status,
+            "status": &status,
         });
         // Said even when there is none: another's old words would stay beside it.
         patch["status"]["message"] = json!(message);
         let (patch, params) = (Patch::Apply(&patch), PatchParams::apply(CONTROLLER));
-        match api.patch_status(&name, &params, &patch).await {
+        let now = match api.patch_status(&name, &params, &patch).await {
             Err(kube::Error::Api(s)) if s.code == 409 && s.reason == "Conflict" => {
-                api.patch_status(&name, &params.force(), &patch).await?;
+                api.patch_status(&name, &params.force(), &patch).await?
             }
-            other => {
-                other?;
-            }
-        }
+            other => other?,
+        };
+        lock(&self.written).insert(name, (version(&now), status));
         Ok(())
     }
 
     /// Sets a malformed object apart, or lets it in again. True when that is new.
     fn quarantine(&self, words: Words, key: &Key<K>, error: Option<&String>) -> bool {
-        let mut all = self
-            .quarantined
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.quarantined);
         let before = match error {
             Some(error) => all.insert(key.clone(), error.clone()),
             None => all.remove(key),
@@ -145,12 +166,24 @@ pub(super) fn paused(of: &impl ResourceExt) -> Option<String> {
     }
 }
 
+/// How new an object is; the API server's versions count up.
+pub(super) fn version<K: Resource>(object: &K) -> u64 {
+    let version = object.meta().resource_version.as_deref();
+    version.and_then(|v| v.parse().ok()).unwrap_or(0)
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// An object is gone.
 pub(super) fn forget<P: Pass>(cx: &P, name: &str) {
+    cx.forget(name);
     let shared = cx.shared();
     let key = ObjectRef::new(name).within(&shared.namespace);
     shared.backoff.forget(&key);
     shared.quarantine(P::WORDS, &key, None);
+    lock(&shared.written).remove(name);
 }
 
 /// Why a pass failed.
@@ -175,8 +208,7 @@ pub(super) async fn pass<P: Pass>(
         }
     };
     shared.quarantine(P::WORDS, &key, None);
-    let span = tracing::info_span!("pass", resource = P::WORDS.resource, name = %of.name_any());
-    let done = cx.pass(of).instrument(span).await;
+    let done = cx.pass(of).instrument(P::span(&of.name_any())).await;
     let outcome = if done.is_ok() { "done" } else { "failed" };
     metrics::counter!("svcforge_controller_passes_total", "resource" => P::WORDS.resource, "outcome" => outcome).increment(1);
     let action = done?;
@@ -196,6 +228,7 @@ pub(super) fn failed<P: Pass>(object: Arc<Guarded<P::Of>>, error: &Failed, cx: A
         crate::ids::jitter(),
         Instant::now(),
     );
+    let _in = P::span(&object.name_any()).entered();
     tracing::warn!(event = P::WORDS.failed, resource = P::WORDS.resource, name = %object.name_any(), error = %error, again_s = pause.as_secs());
     Action::requeue(pause)
 }

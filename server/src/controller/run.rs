@@ -33,6 +33,9 @@ use std::{
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+/// So many pods' troubles are remembered.
+const MOST_TROUBLED: usize = 10_000;
+
 /// Spans and limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
@@ -144,16 +147,16 @@ impl Controller {
         let forget = cx.clone();
         let objects = watch(self.api::<Guarded<ServiceDefinition>>(), all()).reflect(writer);
         let objects = chosen(objects, move |name| passes::forget(&*forget, name));
-        let began = store.clone();
+        let (began, lost) = (store.clone(), cx.clone());
         let done = kube::runtime::Controller::for_stream(objects, store)
             .with_config(config)
-            .owns_stream(deployments)
-            .owns_stream(services)
+            .watches_stream(deployments, owner_by::<Deployment, _>(OF))
+            .watches_stream(services, owner_by::<Service, _>(OF))
             .reconcile_on(pod_changes)
             .reconcile_on(tokio_stream::wrappers::UnboundedReceiverStream::new(woken))
             .graceful_shutdown_on(stop.clone().cancelled_owned())
             .run(passes::pass, passes::failed, cx);
-        drive(done, &began, stop).await;
+        drive(done, &began, stop, |name| passes::forget(&*lost, name)).await;
     }
 
     async fn workflows(&self, stop: &CancellationToken) {
@@ -186,14 +189,17 @@ impl Controller {
         let forget = cx.clone();
         let objects = watch(self.api::<Guarded<Workflow>>(), all()).reflect(writer);
         let objects = chosen(objects, move |name| passes::forget(&*forget, name));
-        let began = store.clone();
+        let (began, lost) = (store.clone(), cx.clone());
         let done = kube::runtime::Controller::for_stream(objects, store)
             .with_config(config)
-            .owns_stream(stages)
+            .watches_stream(
+                stages,
+                owner_by::<Guarded<ServiceDefinition>, _>(super::OF_WORKFLOW),
+            )
             .reconcile_on(tokio_stream::wrappers::UnboundedReceiverStream::new(woken))
             .graceful_shutdown_on(stop.clone().cancelled_owned())
             .run(passes::pass, passes::failed, cx);
-        drive(done, &began, stop).await;
+        drive(done, &began, stop, |name| passes::forget(&*lost, name)).await;
     }
 }
 
@@ -260,10 +266,27 @@ fn owned_by<K: Resource>(object: &K, owner: &str) -> Option<(String, String)> {
     Some((object.name_any(), object.labels().get(owner)?.clone()))
 }
 
+/// Whose an object is, by that label: by its owner references nobody would hear that somebody took them away.
+fn owner_by<C, K>(label: &'static str) -> impl Fn(C) -> Option<ObjectRef<K>> + Sync
+where
+    C: Resource,
+    K: Resource<DynamicType = ()>,
+{
+    move |child| {
+        let owner = child.labels().get(label)?;
+        Some(ObjectRef::new(owner).within(child.meta().namespace.as_ref()?))
+    }
+}
+
 /// Runs the passes until they have ended; at a stop before the first list was complete there are none to wait for, and the stream
 /// would never end.
-async fn drive<K, T>(passes: impl Stream<Item = T>, began: &Store<K>, stop: &CancellationToken)
-where
+/// `gone` is told of objects that something still woke.
+async fn drive<K, T, E: 'static, Q: 'static>(
+    passes: impl Stream<Item = Result<T, controller::Error<E, Q>>>,
+    began: &Store<K>,
+    stop: &CancellationToken,
+    gone: impl Fn(&str),
+) where
     K: Lookup + Clone + 'static,
     K::DynamicType: Eq + Hash + Clone,
 {
@@ -274,7 +297,12 @@ where
         }
     };
     tokio::select! {
-        () = passes.for_each(|_| std::future::ready(())) => {}
+        () = passes.for_each(|done| {
+            if let Err(controller::Error::ObjectNotFound(of)) = done {
+                gone(&of.name);
+            }
+            std::future::ready(())
+        }) => {}
         () = never_began => {}
     }
 }
@@ -345,6 +373,10 @@ fn troubled(
 ) -> impl Stream<Item = ObjectRef<Guarded<ServiceDefinition>>> + Send {
     let mut known = HashMap::<String, String>::new();
     pods.filter_map(move |pod| {
+        // Those that vanish while nobody watches are never told: without them, at the price of a look too many.
+        if known.len() > MOST_TROUBLED {
+            known.clear();
+        }
         let trigger = pod.ok().and_then(|pod| {
             let sentence = match pod.metadata.deletion_timestamp {
                 Some(_) => String::new(),

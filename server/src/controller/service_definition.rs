@@ -3,7 +3,7 @@
 use super::{
     OF, as_refusal,
     dormant::Right,
-    passes::{Pass, Shared, Words, paused},
+    passes::{Pass, Shared, Words, lock, paused, version},
     plan::{Owned, Plan, plan},
     readiness::rollout,
     status::{Seen, differs, status},
@@ -17,7 +17,7 @@ use k8s_openapi::{
     NamespaceResourceScope,
     api::{
         apps::v1::Deployment,
-        core::v1::{Pod, PodSpec, Service},
+        core::v1::{Container, Pod, Service},
     },
 };
 use kube::{
@@ -31,12 +31,12 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fmt::Debug,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    sync::{Arc, Mutex},
 };
 use tokio::time::Instant;
+use tracing::Span;
 
 /// What it needs in the apps namespace. Pods are read where they may be, for better sentences.
 pub(super) const RIGHTS: &[Right] = &[
@@ -45,11 +45,6 @@ pub(super) const RIGHTS: &[Right] = &[
     ("apps", "deployments", &["list", "watch", "create", "patch"]),
     ("", "services", &["list", "watch", "create", "patch"]),
 ];
-
-/// From so many remembered objects on the old ones are forgotten.
-const MANY: usize = 2000;
-/// For so long what was written is believed over what the watch shows.
-const WATCH_LAG: Duration = Duration::from_secs(10);
 
 /// What the watches show of what is made.
 pub(super) struct Stores {
@@ -68,26 +63,14 @@ struct Applied {
     service: Arc<Service>,
 }
 
-/// How new an object is; the API server's versions count up.
-fn version<K: Resource>(object: &K) -> u64 {
-    let version = object.meta().resource_version.as_deref();
-    version.and_then(|v| v.parse().ok()).unwrap_or(0)
-}
-
 /// What passes share.
 pub(super) struct Definitions {
     shared: Shared<ServiceDefinition>,
     stores: Stores,
-    /// What was last applied, by uid.
+    /// What was last applied, by name.
     applied: Mutex<HashMap<String, Applied>>,
-    /// Status as last written, by uid.
-    written: Mutex<HashMap<String, (Instant, ServiceDefinitionStatus)>>,
     /// Resource versions that an apply returned: their echo in the watch tells nothing new.
     returned: Arc<Mutex<HashMap<String, String>>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Definitions {
@@ -96,7 +79,6 @@ impl Definitions {
             shared,
             stores,
             applied: Mutex::default(),
-            written: Mutex::default(),
             returned: Arc::default(),
         }
     }
@@ -163,10 +145,9 @@ impl Definitions {
             }
         };
         let name = of.name_any();
-        let pods = self.stores.pods.state().into_iter();
-        let pods: Vec<Arc<Pod>> = pods
-            .filter(|p| p.labels().get(OF) == Some(&name) && of_template(p, &owned.deployment))
-            .collect();
+        let mut pods = self.stores.pods.state();
+        pods.retain(|p| p.labels().get(OF) == Some(&name));
+        let pods = of_template(pods, &owned.deployment, &deployment);
         Ok(rollout(Some(&*deployment), &pods))
     }
 
@@ -177,12 +158,8 @@ impl Definitions {
         deployment: Arc<Deployment>,
         service: Arc<Service>,
     ) {
-        let mut applied = lock(&self.applied);
-        if applied.len() > MANY {
-            applied.retain(|_, a| a.at.elapsed() < self.shared.pace.pending);
-        }
-        applied.insert(
-            of.uid().unwrap_or_default(),
+        lock(&self.applied).insert(
+            of.name_any(),
             Applied {
                 at: Instant::now(),
                 owned: owned.clone(),
@@ -195,7 +172,7 @@ impl Definitions {
     /// The newest known Deployment, where the very same was applied a moment ago and nobody has touched what is ours since: a rollout's
     /// many steps need no apply each. Never older than what that apply returned.
     fn standing(&self, of: &ServiceDefinition, owned: &Owned) -> Option<Arc<Deployment>> {
-        let last = lock(&self.applied).get(&of.uid()?).cloned()?;
+        let last = lock(&self.applied).get(&of.name_any()).cloned()?;
         if last.at.elapsed() >= self.shared.pace.pending || last.owned != *owned {
             return None;
         }
@@ -231,24 +208,14 @@ impl Definitions {
         of: &ServiceDefinition,
         new: ServiceDefinitionStatus,
     ) -> Result<(), Fault> {
-        let uid = of.uid().unwrap_or_default();
-        let recent = lock(&self.written)
-            .get(&uid)
-            .filter(|(at, _)| at.elapsed() < WATCH_LAG)
-            .map(|(_, s)| s.clone());
-        if !differs(recent.as_ref().or(of.status.as_ref()), &new) {
+        if !differs(of.status.as_ref(), &new) {
             return Ok(());
         }
-        self.shared
-            .write_status(of, &new, new.message.as_ref())
-            .await?;
+        let (ready, available, phase) = (new.ready, new.available_replicas, new.phase.clone());
+        let message = new.message.clone();
+        self.shared.write_status(of, new, message.as_ref()).await?;
         metrics::counter!("svcforge_controller_status_writes_total").increment(1);
-        tracing::info!(event = "definition.status", ready = new.ready, available = new.available_replicas, phase = %new.phase);
-        let mut written = lock(&self.written);
-        if written.len() > MANY {
-            written.retain(|_, (at, _)| at.elapsed() < WATCH_LAG);
-        }
-        written.insert(uid, (Instant::now(), new));
+        tracing::info!(event = "definition.status", ready, available, phase = %phase);
         Ok(())
     }
 }
@@ -265,13 +232,26 @@ impl Pass for Definitions {
         &self.shared
     }
 
+    fn span(name: &str) -> Span {
+        tracing::info_span!("pass", servicedefinition = name)
+    }
+
+    fn forget(&self, name: &str) {
+        lock(&self.applied).remove(name);
+        let mut returned = lock(&self.returned);
+        for kind in [Deployment::kind(&()), Service::kind(&())] {
+            returned.remove(&format!("{kind}/{name}"));
+        }
+    }
+
     async fn pass(&self, of: &ServiceDefinition) -> Result<Action, Fault> {
+        let of = &self.shared.as_written(of);
         let owned = match plan(of) {
             Plan::Noop => return Ok(Action::await_change()),
             Plan::Refuse(faults) => {
                 self.write(of, status(of, &Seen::Refused(faults), crate::clock::now()))
                     .await?;
-                return Ok(self.shared.look_again(true));
+                return Ok(self.shared.look_again(false));
             }
             Plan::Apply(owned) => owned,
         };
@@ -295,21 +275,44 @@ impl Pass for Definitions {
     }
 }
 
-/// Whether a pod is of the template as it is now: what is wrong with the old one says nothing of the new.
-fn of_template(pod: &Pod, deployment: &Deployment) -> bool {
-    let app = |spec: Option<&PodSpec>| {
-        let container = spec?.containers.first()?;
-        let env = container.env.iter().flatten();
-        let env: Vec<(String, String)> = env
-            .map(|e| (e.name.clone(), e.value.clone().unwrap_or_default()))
-            .collect();
-        Some((container.image.clone(), env))
+/// The pods of the template as it is now: what is wrong with the old one says nothing of the new. An admission may have added to a pod,
+/// or taken its image from elsewhere; where none is as the template says, they are those of the youngest pod's hash, once the Deployment
+/// says that it has made some.
+fn of_template(pods: Vec<Arc<Pod>>, owned: &Deployment, seen: &Deployment) -> Vec<Arc<Pod>> {
+    let template = |d: &Deployment| d.spec.as_ref()?.template.spec.clone();
+    let Some(wanted) = template(owned).and_then(|t| t.containers.into_iter().next()) else {
+        return vec![];
     };
-    let template = deployment
-        .spec
-        .as_ref()
-        .and_then(|s| s.template.spec.as_ref());
-    app(pod.spec.as_ref()) == app(template)
+    let env = |of: &Container| -> BTreeMap<String, String> {
+        let all = of.env.iter().flatten();
+        all.map(|e| (e.name.clone(), e.value.clone().unwrap_or_default()))
+            .collect()
+    };
+    let asked = env(&wanted);
+    let as_asked = |pod: &Arc<Pod>| {
+        let mut containers = pod.spec.iter().flat_map(|s| &s.containers);
+        containers.find(|c| c.name == wanted.name).is_some_and(|c| {
+            let has = env(c);
+            c.image == wanted.image && asked.iter().all(|(k, v)| has.get(k) == Some(v))
+        })
+    };
+    let (exact, others): (Vec<_>, Vec<_>) = pods.into_iter().partition(as_asked);
+    let status = seen.status.clone().unwrap_or_default();
+    let made = status.observed_generation >= seen.metadata.generation
+        && status.updated_replicas.unwrap_or(0) > 0;
+    if !exact.is_empty() || !made {
+        return exact;
+    }
+    let hash = |p: &Arc<Pod>| p.labels().get("pod-template-hash").cloned();
+    let youngest = others.iter().max_by_key(|p| {
+        let at = p.metadata.creation_timestamp.as_ref();
+        at.map(|t| t.0)
+    });
+    let youngest = youngest.and_then(hash);
+    others
+        .into_iter()
+        .filter(|p| youngest.is_some() && hash(p) == youngest)
+        .collect()
 }
 
 fn echo_key<K: Resource<DynamicType = ()>>(object: &K) -> String {

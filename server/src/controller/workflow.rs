@@ -22,6 +22,7 @@ use kube::{
 };
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
+use tracing::Span;
 
 /// What it needs in the apps namespace.
 pub(super) const RIGHTS: &[Right] = &[
@@ -105,8 +106,14 @@ impl Workflows {
         if let Some(entry) = created {
             entry.operation = Some("Apply".into());
             let ours = json!({"metadata": {"uid": found.uid(), "resourceVersion": found.resource_version(), "managedFields": fields}});
-            api.patch(name, &PatchParams::default(), &Patch::Merge(&ours))
-                .await?;
+            match api
+                .patch(name, &PatchParams::default(), &Patch::Merge(&ours))
+                .await
+            {
+                // It has changed since it was read, which wakes the next pass: no reason to leave the other stages waiting.
+                Err(kube::Error::Api(s)) if s.code == 409 => return Ok(found.clone()),
+                other => other?,
+            };
         }
         let mut object = object(of, name, stage);
         object["metadata"]["uid"] = json!(found.uid());
@@ -188,8 +195,10 @@ impl Workflows {
         if of.status.as_ref() == Some(&new) {
             return Ok(());
         }
-        self.0.write_status(of, &new, new.message.as_ref()).await?;
-        tracing::info!(event = "workflow.status", ready = new.ready, phase = %new.phase, progress = %new.progress);
+        let (ready, phase, progress) = (new.ready, new.phase.clone(), new.progress.clone());
+        let message = new.message.clone();
+        self.0.write_status(of, new, message.as_ref()).await?;
+        tracing::info!(event = "workflow.status", ready, phase = %phase, progress = %progress);
         Ok(())
     }
 }
@@ -206,7 +215,12 @@ impl Pass for Workflows {
         &self.0
     }
 
+    fn span(name: &str) -> Span {
+        tracing::info_span!("pass", workflow = name)
+    }
+
     async fn pass(&self, of: &Workflow) -> Result<Action, Fault> {
+        let of = &self.0.as_written(of);
         if of.metadata.deletion_timestamp.is_some() {
             return Ok(Action::await_change());
         }
@@ -215,7 +229,7 @@ impl Pass for Workflows {
             Ok(graph) => graph,
             Err(why) => {
                 self.write(of, degraded(of, &why, now)).await?;
-                return Ok(self.0.look_again(true));
+                return Ok(self.0.look_again(false));
             }
         };
         let uid = of.uid().unwrap_or_default();

@@ -11,18 +11,29 @@ use crate::{
     queue::{Attempt, Stop},
 };
 use futures::StreamExt;
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        apps::v1::Deployment,
+        core::v1::{Pod, Service},
+    },
+};
 use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
+    Api, Resource, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
     core::DeserializeGuard,
     runtime::{
         WatchStreamExt,
         watcher::{self, Event, watcher},
     },
 };
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::time::Duration;
 use svcforge_app::domain::{Part, Readiness, Verdict};
+
+/// A removed definition's pods have half a minute to end, and the API server comes round to them when it can.
+const GONE_WITHIN: Duration = Duration::from_secs(90);
 
 fn check_ours(found: &ServiceDefinition, installation: &str, job: &Job) -> Result<(), Fault> {
     let what = format!("ServiceDefinition {}", found.name_any());
@@ -142,7 +153,7 @@ impl Kubernetes {
                 () = tokio::time::sleep_until(until), if !taken_up => {
                     return Err(Fault::Outage { what: "the ServiceDefinition controller".into(), error: said });
                 }
-                () = tokio::time::sleep_until(until) => {
+                () = tokio::time::sleep_until(until), if taken_up => {
                     return Err(Fault::Failed(format!("not serving after {} s: {said}", self.helm.timeout.as_secs())));
                 }
                 event = events.next() => {
@@ -181,7 +192,7 @@ impl Kubernetes {
         }
     }
 
-    /// Removes the object and waits until it is gone.
+    /// Removes the object, and waits until it is gone with all that its controller made of it.
     pub(super) async fn remove_definition(
         &self,
         job: &Job,
@@ -190,26 +201,32 @@ impl Kubernetes {
         attempt.step("Remove the definition").await?;
         let api = self.definitions(job);
         let name = &job.work.release_name;
-        let Some(found) = api.get_opt(name).await? else {
-            return Ok(());
-        };
-        check_ours(&found, &self.installation, job)?;
-        let params = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: found.uid(),
-                resource_version: None,
-            }),
-            ..DeleteParams::foreground()
-        };
-        match api.delete(name, &params).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-            other => other.map(|_| ())?,
+        if let Some(found) = api.get_opt(name).await? {
+            check_ours(&found, &self.installation, job)?;
+            let params = DeleteParams {
+                preconditions: Some(Preconditions {
+                    uid: found.uid(),
+                    resource_version: None,
+                }),
+                ..DeleteParams::foreground()
+            };
+            match api.delete(name, &params).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                other => other.map(|_| ())?,
+            }
         }
-        let until = tokio::time::Instant::now() + Duration::from_secs(60);
-        while api.get_metadata_opt(name).await?.is_some() {
+        attempt.step("Wait until it is gone").await?;
+        let until = tokio::time::Instant::now() + GONE_WITHIN;
+        loop {
+            let left = self.left_of(&job.work.release_namespace, name).await?;
+            if left.is_empty() {
+                return Ok(());
+            }
             if tokio::time::Instant::now() > until {
                 return Err(Fault::Failed(format!(
-                    "ServiceDefinition {name} is still there"
+                    "still there after {} s: {}",
+                    GONE_WITHIN.as_secs(),
+                    left.join(", ")
                 )));
             }
             tokio::select! {
@@ -217,6 +234,35 @@ impl Kubernetes {
                 () = tokio::time::sleep(Duration::from_millis(300)) => {}
             }
         }
-        Ok(())
+    }
+
+    /// What is left of a definition. Its Deployment does not hold its removal up: the API server collects that afterwards, and pods take
+    /// their time to end.
+    async fn left_of(&self, namespace: &str, name: &str) -> Result<Vec<String>, Fault> {
+        let made = format!("{}={name}", crate::controller::OF);
+        let (one, made) = (
+            ListParams::default().fields(&format!("metadata.name={name}")),
+            ListParams::default().labels(&made),
+        );
+        let mut left = self.named::<ServiceDefinition>(namespace, &one).await?;
+        left.extend(self.named::<Deployment>(namespace, &made).await?);
+        left.extend(self.named::<Service>(namespace, &made).await?);
+        left.extend(self.named::<Pod>(namespace, &made).await?);
+        Ok(left)
+    }
+
+    async fn named<K>(&self, namespace: &str, which: &ListParams) -> Result<Vec<String>, Fault>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + DeserializeOwned
+            + std::fmt::Debug,
+    {
+        let api: Api<K> = Api::namespaced(self.clients.request.clone(), namespace);
+        let found = api.list_metadata(which).await?.items;
+        Ok(found
+            .iter()
+            .map(|o| format!("{} {}", K::kind(&()), o.name_any()))
+            .collect())
     }
 }

@@ -205,6 +205,12 @@ async fn what_somebody_changes_by_hand_is_put_back() {
         "yes",
         "what is not ours stays"
     );
+    let orphan = r#"{"metadata": {"ownerReferences": null}}"#;
+    apps.k(&["patch", "deployment", "web", "--type=merge", "-p", orphan]);
+    until("it is owned again", SOON, async || {
+        !apps.get("deployment", "web").unwrap()["metadata"]["ownerReferences"].is_null()
+    })
+    .await;
     apps.k(&["delete", "service", "web"]);
     until("the service is back", SOON, async || {
         apps.get("service", "web").is_some()
@@ -463,6 +469,7 @@ async fn r5_the_controller_outlives_its_api() {
         Http::Status(429),
         Http::Gone,
         Http::Broken,
+        Http::Silent,
     ]
     .into_iter()
     .enumerate()
