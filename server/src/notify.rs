@@ -162,7 +162,9 @@ impl Sender {
                 Err(error) => {
                     let pause = (one.attempt < MOST_TRIES).then(|| pause_after(one.attempt));
                     let error = format!("{error:#}");
-                    tracing::warn!(event = "notify.retried", sink = %one.sink, kind = %one.kind, attempt = one.attempt + 1, %error);
+                    let instance = one.payload["instance_id"].as_str().unwrap_or_default();
+                    let again_s = pause.map(|p| p.as_secs());
+                    tracing::error!(event = "notify.failed", instance_id = instance, sink = %one.sink, kind = %one.kind, attempt = one.attempt + 1, again_s, %error);
                     db::notification::failed(&self.pool, one.id, &one.sink, &error, pause).await?;
                 }
             }
@@ -250,7 +252,12 @@ fn pause_after(attempt: i32) -> Duration {
 /// Sends until told to stop.
 pub async fn deliver_forever(sender: Sender, stop: CancellationToken) {
     loop {
-        match sender.deliver_once().await {
+        // What a stop leaves half way is due again in a minute: a receiver that says nothing must not keep the lease.
+        let delivered = tokio::select! {
+            () = stop.cancelled() => return,
+            delivered = sender.deliver_once() => delivered,
+        };
+        match delivered {
             Ok(20) => continue,
             Ok(_) => {}
             Err(error) => tracing::warn!(event = "notify.away", %error),

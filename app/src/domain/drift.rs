@@ -129,6 +129,8 @@ pub struct Brake {
     /// Since when.
     #[cfg_attr(feature = "ssr", schema(value_type = Option<String>, format = DateTime))]
     pub since: Option<Timestamp>,
+    /// Which list it keeps back: a release names the one that was shown.
+    pub list: Option<String>,
     /// Who has released the list that it was asked for, if somebody has.
     pub released_by: Option<String>,
 }

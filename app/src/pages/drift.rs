@@ -19,7 +19,8 @@ pub fn Found(
         f.gone.is_empty() && f.changed.is_empty() && f.unknown.is_empty() && f.orphans.is_empty();
     let brake = f.breaker.reason.map(|reason| {
         let open = f.breaker.open;
-        let form = (open && may).then(|| view! { <ReasonForm action="/drift/breaker/release" label="Let them go"/> });
+        let action = format!("/drift/breaker/release?list={}", f.breaker.list.unwrap_or_default());
+        let form = (open && may).then(|| view! { <ReasonForm action label="Let them go"/> });
         let said = match f.breaker.released_by {
             Some(by) => format!("Released by {by}: {reason}"),
             None => format!("The brake on repairs is on: {reason}"),

@@ -205,10 +205,14 @@ async fn act(ops: &Ops, actor: &Actor, command: AdminCommand) -> anyhow::Result<
             });
         }
         AdminCommand::Brake { reason, .. } => {
-            ops::release_brake(ops, actor, &reason)
+            let brake = db::drift::find_brake(&ops.pool).await?;
+            ops::release_brake(ops, actor, &brake.list.unwrap_or_default(), &reason)
                 .await
                 .map_err(words)?;
-            say("released: what was waiting is provisioned again, paced");
+            say(format!(
+                "released ({}): what was waiting is provisioned again, paced",
+                brake.reason.unwrap_or_default()
+            ));
         }
         AdminCommand::User(user) => users(ops, actor, user).await?,
     }

@@ -121,7 +121,8 @@ pub async fn connect_few(dsn: &str) -> anyhow::Result<PgPool> {
 /// When the database was migrated by a newer svcforge, or a migration fails.
 pub async fn migrate(pool: &PgPool) -> anyhow::Result<()> {
     match MIGRATIONS.run(pool).await {
-        Ok(()) => Ok(()),
+        // Before anything writes history: a process of the web alone makes no months.
+        Ok(()) => Ok(queue::ensure_partitions(pool).await?),
         Err(MigrateError::VersionMissing(version)) => anyhow::bail!(
             "the database is newer than this svcforge: it has migration {version}, which this binary does not know. Run the newer svcforge"
         ),

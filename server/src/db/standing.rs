@@ -98,9 +98,7 @@ pub async fn candidates(db: impl PgExecutor<'_>, own_team: &str) -> sqlx::Result
 pub async fn gated(db: impl PgExecutor<'_>) -> sqlx::Result<Vec<Row>> {
     // From the tasks to their instances, as an array: a plan must not begin with every instance there is.
     standing!(
-        "where task_state = 'gated' and instance_id = any(array(
-            select instance_id from (select instance_id, row_number() over (partition by rollout_type order by priority, id) as n from task where state = 'gated') g
-            where n <= 500))
+        "where task_state = 'gated' and instance_id = any(array(select instance_id from task where state = 'gated'))
          order by service_type, priority, task_id"
     )
         .fetch_all(db)

@@ -422,13 +422,23 @@ async fn resume_all(
     back(&state, "/rollouts", parts, values, done).await
 }
 
+/// The list that the form was shown beside.
+fn shown(parts: &http::request::Parts) -> String {
+    let query = parts.uri.query().unwrap_or_default();
+    let mut pairs = url::form_urlencoded::parse(query.as_bytes());
+    let list = pairs.find(|(name, _)| name == "list");
+    list.map(|(_, value)| value.into_owned())
+        .unwrap_or_default()
+}
+
 async fn release_brake(
     Signed(actor): Signed,
     State(state): State<AppState>,
     request: Request,
 ) -> Result<Response, Error> {
     let (parts, values) = read(request).await?;
-    let done = ops::release_brake(&state.ops, &actor, &reason(&values)).await;
+    let list = shown(&parts);
+    let done = ops::release_brake(&state.ops, &actor, &list, &reason(&values)).await;
     back(&state, "/drift", parts, values, done).await
 }
 

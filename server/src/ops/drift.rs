@@ -129,15 +129,19 @@ async fn put_back(
 /// An admin lets the list go that the brake was put on for.
 ///
 /// # Errors
-/// 403; 409 when the brake is not on; 422 without a reason.
-pub async fn release_brake(ops: &Ops, actor: &Actor, why: &str) -> Result<(), Error> {
+/// 403; 409 when the brake is not on, or keeps back another list than the one that was shown; 422 without a reason.
+pub async fn release_brake(ops: &Ops, actor: &Actor, list: &str, why: &str) -> Result<(), Error> {
     require(actor, Action::ManageRollouts, Scope::Platform, "brake")?;
     let why = reason(why, "/reason")?;
     let mut tx = ops.pool.begin().await?;
-    if !db::drift::release_brake(&mut tx, &actor.name, &why).await? {
-        return Err(Problem::conflict("The brake is not on.").into());
+    if !db::drift::release_brake(&mut tx, list, &actor.name, &why).await? {
+        let why = match db::drift::find_brake(&mut *tx).await?.open {
+            true => "What it keeps back has changed since the list was shown: look again.",
+            false => "The brake is not on.",
+        };
+        return Err(Problem::conflict(why).into());
     }
-    let detail = json!({"reason": why});
+    let detail = json!({"reason": why, "list": list});
     db::audit::insert(&mut tx, actor, "brake.release", ("brake", "drift"), &detail).await?;
     tx.commit().await?;
     ops.changes.changed("drift", "brake");

@@ -42,7 +42,7 @@ pub async fn retry_instance(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task, 
             .into());
         }
     };
-    if db::queue::has_open(&mut tx, id, &[kind.as_str()]).await? {
+    if db::queue::under_way(&mut tx, id, kind.as_str()).await? {
         return Err(Problem::conflict("It is being tried already.").into());
     }
     let task = NewTask {

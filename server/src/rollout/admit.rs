@@ -37,6 +37,11 @@ pub fn plan(gated: &[Row], gates: &BTreeMap<String, Gate>) -> Plan {
         let (Some(task), Some(service_type)) = (row.task_id, row.rollout_type.as_deref()) else {
             continue;
         };
+        // Its entry has left the catalog: there is nothing to wait for, and its claim ends it.
+        if row.target_id.is_none() {
+            plan.admit.push((task, row.instance_id));
+            continue;
+        }
         let act = row
             .act
             .as_deref()

@@ -9,6 +9,10 @@ pub(super) fn facts(row: &Row, act: Act, gate: Option<&Gate>) -> Facts {
     if gate.is_some_and(|g| g.halted) && facts.halted.is_none() {
         facts.halted = Some("halted a moment ago".into());
     }
+    if row.slot_since.is_some() {
+        // What started may finish (C14): its window keeps only beginnings in, and a bad chart its slot.
+        facts.window = None;
+    }
     if act == Act::Upgrade {
         // A target nobody has decided of may be a downgrade, or break what runs.
         if facts.halted.is_none() && gate.is_some_and(|g| g.target != row.target_id) {

@@ -29,7 +29,8 @@ pub enum Start {
 /// has committed no halt can pass by.
 ///
 /// # Errors
-/// [`Fault::Rejected`] when its parameters do not fit the target's schema; else from Postgres.
+/// [`Fault::Rejected`] when its parameters do not fit the target's schema, or when what it had begun has nowhere to go on to; else from
+/// Postgres.
 pub async fn may_start(tx: &mut PgConnection, task: &Claimed) -> Result<Start, Fault> {
     let Some(service_type) = task.rollout_type.clone() else {
         return Err(Fault::Rejected("it is no rollout".into()));
@@ -43,7 +44,13 @@ pub async fn may_start(tx: &mut PgConnection, task: &Claimed) -> Result<Start, F
         .as_deref()
         .and_then(Act::parse)
         .unwrap_or(Act::Upgrade);
+    let under_way = row.state == "upgrading";
     let Some(target) = row.target_id else {
+        if under_way {
+            return Err(Fault::Rejected(format!(
+                "{service_type} has left the catalog, and an upgrade of it was under way: what runs may be of either version"
+            )));
+        }
         // Its entry has left the catalog: there is nothing to move to, and nobody to blame.
         return Ok(Start::Nothing);
     };
@@ -85,6 +92,11 @@ pub async fn may_start(tx: &mut PgConnection, task: &Claimed) -> Result<Start, F
                 revision.entry.chart_version,
                 words.join("; ")
             );
+            if under_way {
+                return Err(Fault::Rejected(format!(
+                    "{why}; an upgrade was under way: what runs may be of either version"
+                )));
+            }
             if act != Act::Upgrade {
                 return Err(Fault::Rejected(why));
             }

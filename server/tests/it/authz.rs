@@ -171,8 +171,11 @@ async fn every_path_has_a_line_for_every_kind_of_actor() {
                     json!({"team": "demo", "type": "cache", "name": "adopted", "reason": "a test"})
                 }
                 (_, path) if path.ends_with("{id}/drift") => json!({"choice": "keep"}),
+                (_, path) if path.ends_with("release") => {
+                    json!({"list": "", "reason": "a test"})
+                }
                 ("post", path)
-                    if ["rollback", "pause", "release", "ignore", "halt", "resume"]
+                    if ["rollback", "pause", "ignore", "halt", "resume"]
                         .iter()
                         .any(|word| path.ends_with(word)) =>
                 {

@@ -55,6 +55,17 @@ fn ends_its_group_when_its_stdin_closes() {
     guard.wait().unwrap();
 }
 
+/// Silence before its start counts: what was acknowledged long ago is no heartbeat of now.
+#[test]
+fn counts_the_silence_before_it() {
+    let began = Instant::now();
+    let args = ["--kill-after-ms=60000", "--silent-ms=59500"];
+    let (mut guard, pids) = start(&args, STUBBORN);
+    all_gone(&pids, Duration::from_secs(3));
+    assert!(began.elapsed() > Duration::from_millis(400));
+    guard.wait().unwrap();
+}
+
 #[test]
 fn kills_what_ignores_the_signal_after_the_grace() {
     let (mut guard, pids) = start(&["--grace-ms=300"], STUBBORN);

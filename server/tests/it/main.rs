@@ -19,6 +19,7 @@ mod faults;
 mod guard;
 mod killed;
 mod lease;
+mod notify;
 mod ops;
 mod pooler;
 mod queue;

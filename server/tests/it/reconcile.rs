@@ -190,18 +190,31 @@ async fn no_more_than_the_brake_allows_and_an_admin_lets_the_rest_go() {
     let (_, page) = admin.get("/api/v1/drift").await;
     assert_eq!(page["breaker"]["open"], true);
     let (status, _) = admin
-        .post("/api/v1/drift/breaker/release", json!({"reason": " "}))
+        .post(
+            "/api/v1/drift/breaker/release",
+            json!({"reason": " ", "list": page["breaker"]["list"]}),
+        )
         .await;
     assert_eq!(status, 422, "a reason is required");
     let (status, _) = app
         .client("member")
-        .post("/api/v1/drift/breaker/release", json!({"reason": "x"}))
+        .post(
+            "/api/v1/drift/breaker/release",
+            json!({"reason": "x", "list": ""}),
+        )
         .await;
     assert_eq!(status, 403);
     let (status, _) = admin
         .post(
             "/api/v1/drift/breaker/release",
-            json!({"reason": "the cluster was rebuilt"}),
+            json!({"reason": "the cluster was rebuilt", "list": "an older one"}),
+        )
+        .await;
+    assert_eq!(status, 409, "the consent covers the list that was shown");
+    let (status, _) = admin
+        .post(
+            "/api/v1/drift/breaker/release",
+            json!({"reason": "the cluster was rebuilt", "list": page["breaker"]["list"]}),
         )
         .await;
     assert_eq!(status, 200);
@@ -606,6 +619,28 @@ async fn ten_ticks_over_a_slow_removal_make_one_task_and_what_was_left_is_picked
 }
 
 /// C18: a removal does not need what has left the catalog.
+/// Q9: a person need not wait out the pause that the tick put before the next try.
+#[tokio::test]
+async fn a_removal_that_waits_for_its_next_try_is_tried_now() {
+    let app = TestApp::new().await;
+    let r = Reconciler::new(&app).await;
+    let one = app.make_ready("demo", "stays", None).await;
+    app.sql("update instance set state = 'deleting'").await;
+    r.tick_well().await;
+    let admin = app.client("admin");
+    let retry = format!("/api/v1/instances/{}/retry", one.id);
+    assert_eq!(admin.post(&retry, json!({})).await.0, 409, "it is due");
+    app.sql("update task set state = 'parked', run_after = now() + interval '6 hours'")
+        .await;
+    assert_eq!(admin.post(&retry, json!({})).await.0, 202);
+    let due: Vec<bool> =
+        sqlx::query_scalar("select run_after <= now() and state = 'ready' from task")
+            .fetch_all(&app.db.pool)
+            .await
+            .unwrap();
+    assert_eq!(due, [true], "the same task, now");
+}
+
 #[tokio::test]
 async fn what_has_left_the_catalog_still_expires() {
     let app = TestApp::new().await;

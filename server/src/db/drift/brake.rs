@@ -74,15 +74,21 @@ pub async fn clear_brake(db: &mut PgConnection) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// An admin lets the list go that was shown. False when nothing is asked.
+/// An admin lets the list go that was shown. False when nothing is asked, or another list by now.
 ///
 /// # Errors
 /// From Postgres.
-pub async fn release_brake(db: &mut PgConnection, by: &str, reason: &str) -> sqlx::Result<bool> {
+pub async fn release_brake(
+    db: &mut PgConnection,
+    list: &str,
+    by: &str,
+    reason: &str,
+) -> sqlx::Result<bool> {
     let released = sqlx::query!(
-        "update drift_brake set released_by = $1, released_at = now(), release_reason = $2 where released_at is null",
+        "update drift_brake set released_by = $1, released_at = now(), release_reason = $2 where released_at is null and md5(asked::text) = $3",
         by,
-        reason
+        reason,
+        list
     )
     .execute(db)
     .await?;
@@ -94,13 +100,16 @@ pub async fn release_brake(db: &mut PgConnection, by: &str, reason: &str) -> sql
 /// # Errors
 /// From Postgres.
 pub async fn find_brake(db: impl PgExecutor<'_>) -> sqlx::Result<Brake> {
-    let row = sqlx::query!("select since, reason, released_by from drift_brake")
-        .fetch_optional(db)
-        .await?;
+    let row = sqlx::query!(
+        r#"select since, reason, released_by, md5(asked::text) as "list!" from drift_brake"#
+    )
+    .fetch_optional(db)
+    .await?;
     Ok(row.map_or_else(Brake::default, |r| Brake {
         open: r.released_by.is_none(),
         reason: Some(r.reason),
         since: Some(r.since.to_jiff()),
+        list: Some(r.list),
         released_by: r.released_by,
     }))
 }

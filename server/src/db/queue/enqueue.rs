@@ -191,8 +191,7 @@ pub async fn keep_gated(
         tasks.iter().map(|t| t.2.map(Timestamptz::from)).collect();
     sqlx::query!(
         "update task set waiting_for = n.why, waiting_since = coalesce(waiting_since, now()),
-                run_after = coalesce(n.until, run_after), state = case when n.until > now() then 'parked' else 'gated' end,
-                slot_since = case when n.until > now() then null else slot_since end
+                run_after = coalesce(n.until, run_after), state = case when n.until > now() then 'parked' else 'gated' end
          from unnest($1::uuid[], $2::text[], $3::timestamptz[]) as n (id, why, until)
          where task.id = n.id and task.state = 'gated' and (task.waiting_for is distinct from n.why or n.until > now())",
         &ids,
@@ -216,6 +215,20 @@ pub async fn look(db: &mut PgConnection, id: Uuid) -> sqlx::Result<Option<(Optio
     .fetch_optional(db)
     .await?;
     Ok(row.map(|r| (r.act, r.others)))
+}
+
+/// Whether a task of that kind runs for the instance, or is due. Its lane must be locked.
+///
+/// # Errors
+/// From Postgres.
+pub async fn under_way(db: &mut PgConnection, instance: Uuid, kind: &str) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"select exists (select from task where instance_id = $1 and kind = $2 and (state = 'running' or run_after <= now())) as "is!""#,
+        instance,
+        kind
+    )
+    .fetch_one(db)
+    .await
 }
 
 /// Whether a task of one of these kinds waits or runs for the instance; an upgrade of the machine's own that has not started does not

@@ -155,7 +155,6 @@ async fn gate(
 ) -> sqlx::Result<bool> {
     let back = sqlx::query!(
         "update task set state = case when $3::timestamptz > now() then 'parked' when rollout_type is null then 'blocked' else 'gated' end,
-                slot_since = case when $3::timestamptz > now() then null else slot_since end,
                 run_after = coalesce($3, now()), attempt = greatest(attempt - 1, 0), waiting_for = $4,
                 waiting_since = coalesce(waiting_since, now()), token = null, worker = null, lease_until = null, deadline_at = null
          where id = $1 and token = $2",

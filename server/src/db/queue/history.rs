@@ -2,7 +2,8 @@
 
 use sqlx::PgPool;
 
-/// Makes the history's partitions for this month and two ahead.
+/// Makes the history's partitions for this month and two ahead. What stands in the default one meanwhile moves where it belongs: its
+/// rows would forbid the month for good.
 ///
 /// # Errors
 /// From Postgres.
@@ -15,11 +16,31 @@ pub async fn ensure_partitions(pool: &PgPool) -> sqlx::Result<()> {
     .fetch_all(pool)
     .await?;
     for month in months {
+        let (name, from, to) = (month.name, month.from, month.to);
         let ddl = format!(
-            "create table if not exists task_history_{} partition of task_history for values from ('{} 00:00+00') to ('{} 00:00+00')",
-            month.name, month.from, month.to
+            "lock table task_history_default in access exclusive mode;
+             create table if not exists task_history_{name} (like task_history including defaults including constraints);
+             with moved as (delete from task_history_default where finished_at >= '{from} 00:00+00' and finished_at < '{to} 00:00+00' returning *)
+             insert into task_history_{name} select * from moved;
+             alter table task_history attach partition task_history_{name} for values from ('{from} 00:00+00') to ('{to} 00:00+00')"
         );
-        sqlx::query(sqlx::AssertSqlSafe(ddl)).execute(pool).await?;
+        // One after another whoever else does the same: who comes second finds it made.
+        let mut tx = pool.begin().await?;
+        sqlx::query("lock table task_history in share update exclusive mode")
+            .execute(&mut *tx)
+            .await?;
+        let made = sqlx::query_scalar!(
+            r#"select to_regclass('task_history_' || $1) is not null as "made!""#,
+            name
+        )
+        .fetch_one(&mut *tx)
+        .await?;
+        if !made {
+            sqlx::raw_sql(sqlx::AssertSqlSafe(ddl))
+                .execute(&mut *tx)
+                .await?;
+        }
+        tx.commit().await?;
     }
     Ok(())
 }

@@ -24,14 +24,24 @@ pub async fn show(
     Ok(Json(ops::drift_view(&state.ops, &actor).await?))
 }
 
+/// Which list may go, and why.
+#[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Consent {
+    /// `breaker.list` of the answer that was looked at.
+    pub list: String,
+    /// For whoever reads it at night.
+    pub reason: String,
+}
+
 /// Lets the list go that the brake on repairs was put on for.
-#[utoipa::path(post, path = "/drift/breaker/release", tag = "drift", request_body = Reason, responses((status = 200, body = DriftView), (status = 403), (status = 409)))]
+#[utoipa::path(post, path = "/drift/breaker/release", tag = "drift", request_body = Consent, responses((status = 200, body = DriftView), (status = 403), (status = 409)))]
 pub async fn release(
     Signed(actor): Signed,
     State(state): State<AppState>,
-    Body(why): Body<Reason>,
+    Body(why): Body<Consent>,
 ) -> Result<Json<DriftView>, Error> {
-    ops::release_brake(&state.ops, &actor, &why.reason).await?;
+    ops::release_brake(&state.ops, &actor, &why.list, &why.reason).await?;
     Ok(Json(ops::drift_view(&state.ops, &actor).await?))
 }
 

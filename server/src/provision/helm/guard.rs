@@ -36,6 +36,9 @@ pub struct GuardArgs {
     /// SIGKILL after this long without one.
     #[arg(long, default_value_t = 0)]
     pub kill_after_ms: u64,
+    /// How long it has been silent already when the child starts.
+    #[arg(long, default_value_t = 0)]
+    pub silent_ms: u64,
     /// Between the stop signal and SIGKILL.
     #[arg(long, default_value_t = 20_000)]
     pub grace_ms: u64,
@@ -89,7 +92,9 @@ pub fn run(args: &GuardArgs) -> anyhow::Result<i32> {
     } else {
         Signal::SIGTERM
     };
-    let (mut beat, mut kill_at) = (Instant::now(), None::<Instant>);
+    let before = Duration::from_millis(args.silent_ms);
+    let beat = Instant::now().checked_sub(before);
+    let (mut beat, mut kill_at) = (beat.unwrap_or_else(Instant::now), None::<Instant>);
     let span = |ms: u64| (ms > 0).then(|| Duration::from_millis(ms));
     loop {
         if let Some(status) = child.try_wait()? {

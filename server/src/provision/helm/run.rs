@@ -9,7 +9,7 @@ use crate::{
     provision::Fault,
     queue::{Attempt, Stop, Timing, inert},
 };
-use std::{path::PathBuf, process::Stdio};
+use std::{path::PathBuf, process::Stdio, time::Duration};
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader},
     process::{ChildStdin, Command},
@@ -32,7 +32,7 @@ pub struct Helm {
     /// Where folders of runs are made.
     pub tmp: PathBuf,
     /// What Helm is given as `--timeout`.
-    pub timeout: std::time::Duration,
+    pub timeout: Duration,
     /// Heartbeats and stop.
     pub timing: Timing,
     /// Environment that Helm may see: proxy, CA.
@@ -52,11 +52,12 @@ impl Helm {
         attempt: &Attempt,
     ) -> Result<(), Fault> {
         // Frozen for longer than that, this attempt may not be the task's any more: the next heartbeat tells.
-        if self.silent(attempt) {
+        let silent = attempt.heartbeats().borrow().elapsed();
+        if silent > self.timing.term_after {
             return Err(Fault::Stopped(Stop::LeaseLost));
         }
         let mut child = self
-            .command(argv, dir)
+            .command(argv, dir, silent)
             .spawn()
             .map_err(|e| Fault::Failed(format!("cannot start Helm's guard: {e}")))?;
         let (stdin, stdout, stderr) =
@@ -94,13 +95,14 @@ impl Helm {
         attempt.heartbeats().borrow().elapsed() > self.timing.term_after
     }
 
-    fn command(&self, argv: &[String], dir: &Workdir) -> Command {
+    fn command(&self, argv: &[String], dir: &Workdir, silent: Duration) -> Command {
         let timing = &self.timing;
         let mut command = Command::new(&self.guard);
         command
             .arg("guard")
             .arg(format!("--term-after-ms={}", timing.term_after.as_millis()))
             .arg(format!("--kill-after-ms={}", timing.kill_after.as_millis()))
+            .arg(format!("--silent-ms={}", silent.as_millis()))
             .arg(format!("--grace-ms={}", timing.stop_grace.as_millis()))
             .arg("--")
             .arg(&self.bin)

@@ -2,7 +2,11 @@
 //! is listed first, then the database is read: what was installed in between is never missing.
 
 use super::super::{CheckError, Context};
-use super::{BATCH, Finding, Repairs, drift_plan, plan_repairs, unknown_releases};
+use super::{
+    BATCH, Finding, Repairs,
+    drift_plan::{self, Eyes, MOST_REPAIRS},
+    plan_repairs, unknown_releases,
+};
 use crate::{
     cluster::{Listing, Releases},
     db::{
@@ -75,8 +79,12 @@ async fn list(cx: &Context, releases: &Arc<dyn Releases>) -> Result<Listing, Che
     }
 }
 
-fn patience(cx: &Context) -> i64 {
-    i64::try_from(cx.rules.patience.as_secs()).unwrap_or(i64::MAX)
+fn eyes(cx: &Context, now: i64) -> Eyes<'_> {
+    Eyes {
+        installation: &cx.installation,
+        now,
+        patience: i64::try_from(cx.rules.patience.as_secs()).unwrap_or(i64::MAX),
+    }
 }
 
 fn judge_all<'a>(
@@ -88,7 +96,7 @@ fn judge_all<'a>(
     known
         .iter()
         .filter(|k| k.ready)
-        .filter_map(|k| match drift_plan::judge(k, listing, now, patience(cx)) {
+        .filter_map(|k| match drift_plan::judge(k, listing, eyes(cx, now)) {
             // The many that are as they should be cost nothing further.
             Finding::Present if k.verdict.is_none() => None,
             finding => Some((k, finding)),
@@ -108,7 +116,7 @@ async fn confirm<'a>(
         .collect();
     let lookups: Vec<_> = missing
         .iter()
-        .map(|i| look_up(releases.clone(), findings[*i].0.clone(), now, patience(cx)).boxed())
+        .map(|i| look_up(releases.clone(), findings[*i].0.clone(), eyes(cx, now)).boxed())
         .collect();
     let settled: Vec<Finding> = futures::stream::iter(lookups)
         .buffered(LOOKUPS)
@@ -120,12 +128,12 @@ async fn confirm<'a>(
     findings
 }
 
-async fn look_up(releases: Arc<dyn Releases>, known: Known, now: i64, patience: i64) -> Finding {
+async fn look_up(releases: Arc<dyn Releases>, known: Known, eyes: Eyes<'_>) -> Finding {
     let alone = match releases
         .find(known.kind, &known.namespace, &known.release)
         .await
     {
-        Ok(seen) => drift_plan::judge_seen(&known, seen.as_ref(), now, patience),
+        Ok(seen) => drift_plan::judge_seen(&known, seen.as_ref(), eyes),
         Err(fault) => Finding::Unknown(format!(
             "it is not in the listing, and could not be looked up: {fault}"
         )),
@@ -269,7 +277,7 @@ async fn brake(
             team = %d.team,
             release = %d.release,
             namespace = %d.namespace,
-            error = %format!("provisioned again {} times within a day, and gone again: a person must look", d.repairs)
+            error = %format!("provisioned again {MOST_REPAIRS} times within a day, and gone again: a person must look")
         );
     }
     if !plan.not_sticking.is_empty() {

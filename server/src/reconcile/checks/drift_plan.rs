@@ -29,9 +29,19 @@ pub enum Finding {
     Unknown(String),
 }
 
-/// Compares one instance with what is seen of its release. `now` in seconds since the epoch; `patience` is how long an interrupted
-/// removal may be a person at work.
-pub fn judge_seen(known: &Known, seen: Option<&Seen>, now: i64, patience: i64) -> Finding {
+/// By what findings are judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Eyes<'a> {
+    /// Whose releases are ours.
+    pub installation: &'a str,
+    /// Seconds since the epoch.
+    pub now: i64,
+    /// How long an interrupted removal may be a person at work, seconds.
+    pub patience: i64,
+}
+
+/// Compares one instance with what is seen of its release.
+pub fn judge_seen(known: &Known, seen: Option<&Seen>, eyes: Eyes<'_>) -> Finding {
     let Some(seen) = seen else {
         return Finding::Missing(format!(
             "release {} is not in namespace {}",
@@ -47,8 +57,8 @@ pub fn judge_seen(known: &Known, seen: Option<&Seen>, now: i64, patience: i64) -
         }
         "uninstalling" => {
             // Recovery finishes it, once it cannot be a person's own Helm any more.
-            let age = seen.modified_at.map_or(i64::MAX, |at| now - at);
-            return if age > patience {
+            let age = seen.modified_at.map_or(i64::MAX, |at| eyes.now - at);
+            return if age > eyes.patience {
                 Finding::Missing(format!(
                     "the removal of release {} was begun and never finished",
                     known.release
@@ -59,26 +69,32 @@ pub fn judge_seen(known: &Known, seen: Option<&Seen>, now: i64, patience: i64) -
         }
         _ => {}
     }
+    let what = match known.kind {
+        EntryKind::Helm => "revision",
+        EntryKind::ServiceDefinition => "generation",
+    };
     match known.revision {
-        Some(ours) if seen.revision > ours => {
-            let what = match known.kind {
-                EntryKind::Helm => "revision",
-                EntryKind::ServiceDefinition => "generation",
-            };
-            Finding::Changed {
-                revision: seen.revision,
-                detail: format!(
-                    "{what} {} was not written by svcforge, whose newest is {ours}",
-                    seen.revision
-                ),
-            }
-        }
+        // Numbers begin anew with what replaced it.
+        Some(_) if seen.installation.as_deref() != Some(eyes.installation) => Finding::Changed {
+            revision: seen.revision,
+            detail: format!(
+                "somebody replaced it: {what} {} is not labelled as svcforge's",
+                seen.revision
+            ),
+        },
+        Some(ours) if seen.revision > ours => Finding::Changed {
+            revision: seen.revision,
+            detail: format!(
+                "{what} {} was not written by svcforge, whose newest is {ours}",
+                seen.revision
+            ),
+        },
         _ => Finding::Present,
     }
 }
 
 /// Compares one instance with a listing.
-pub fn judge(known: &Known, listing: &Listing, now: i64, patience: i64) -> Finding {
+pub fn judge(known: &Known, listing: &Listing, eyes: Eyes<'_>) -> Finding {
     if known.kind == EntryKind::ServiceDefinition
         && let Some(why) = &listing.unknown_definitions
     {
@@ -94,7 +110,7 @@ pub fn judge(known: &Known, listing: &Listing, now: i64, patience: i64) -> Findi
     if let Some(why) = listing.unreadable.get(&place) {
         return Finding::Unknown(why.clone());
     }
-    judge_seen(known, listing.releases.get(&place), now, patience)
+    judge_seen(known, listing.releases.get(&place), eyes)
 }
 
 /// Who is repaired, who is kept back, and by which brake.
@@ -188,6 +204,14 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
+    fn eyes(now: i64, patience: i64) -> Eyes<'static> {
+        Eyes {
+            installation: "me",
+            now,
+            patience,
+        }
+    }
+
     fn known(revision: Option<i32>) -> Known {
         Known {
             id: Uuid::from_u128(1),
@@ -224,7 +248,11 @@ mod tests {
     #[test]
     fn the_highest_revision_decides() {
         let judged = |revision, status: &str, at| {
-            judge_seen(&known(Some(3)), Some(&seen(revision, status)), at, 300)
+            judge_seen(
+                &known(Some(3)),
+                Some(&seen(revision, status)),
+                eyes(at, 300),
+            )
         };
         for status in [
             "deployed",
@@ -261,14 +289,27 @@ mod tests {
             "for recovery"
         );
         assert!(matches!(
-            judge_seen(&known(Some(3)), None, 0, 0),
+            judge_seen(&known(Some(3)), None, eyes(0, 0)),
             Finding::Missing(_)
         ));
         assert_eq!(
-            judge_seen(&known(None), Some(&seen(9, "deployed")), 0, 0),
+            judge_seen(&known(None), Some(&seen(9, "deployed")), eyes(0, 0)),
             Finding::Present,
             "made before revisions were recorded"
         );
+        for replaced in [None, Some("another".to_owned())] {
+            let other = Seen {
+                installation: replaced,
+                ..seen(3, "deployed")
+            };
+            assert!(
+                matches!(
+                    judge_seen(&known(Some(3)), Some(&other), eyes(0, 0)),
+                    Finding::Changed { revision: 3, .. }
+                ),
+                "uninstalled and installed by hand: its numbers begin anew"
+            );
+        }
     }
 
     #[test]
@@ -277,24 +318,27 @@ mod tests {
         l.unreadable =
             BTreeMap::from([(("ns".to_owned(), "db".to_owned()), "odd label".to_owned())]);
         assert_eq!(
-            judge(&known(None), &l, 0, 0),
+            judge(&known(None), &l, eyes(0, 0)),
             Finding::Unknown("odd label".into())
         );
         let mut l = listing(&[]);
         l.unknown.insert("ns".into(), "forbidden".into());
         assert!(
-            matches!(judge(&known(None), &l, 0, 0), Finding::Unknown(w) if w.contains("forbidden"))
+            matches!(judge(&known(None), &l, eyes(0, 0)), Finding::Unknown(w) if w.contains("forbidden"))
         );
         let mut l = listing(&[]);
         l.unknown.insert("other".into(), "forbidden".into());
         l.unknown_definitions = Some("no CRD".into());
-        assert!(matches!(judge(&known(None), &l, 0, 0), Finding::Missing(_)));
+        assert!(matches!(
+            judge(&known(None), &l, eyes(0, 0)),
+            Finding::Missing(_)
+        ));
         let definition = Known {
             kind: EntryKind::ServiceDefinition,
             ..known(None)
         };
         assert_eq!(
-            judge(&definition, &l, 0, 0),
+            judge(&definition, &l, eyes(0, 0)),
             Finding::Unknown("no CRD".into())
         );
     }

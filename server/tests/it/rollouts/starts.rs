@@ -102,6 +102,89 @@ async fn an_upgrade_keeps_its_slot_between_attempts_and_halts_reach_retries() {
     assert_eq!(f.versions().await["1.1.0"], 1);
 }
 
+impl Fleet {
+    /// Its attempt has failed, and the next is minutes away.
+    async fn parked(&self, name: &str) {
+        let until = std::time::Instant::now() + Duration::from_secs(20);
+        while self.upgrades().await.get(name).map(String::as_str) != Some("parked") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            assert!(std::time::Instant::now() < until);
+        }
+    }
+
+    /// What is parked comes due.
+    async fn due(&self) {
+        self.app.sql("update task set run_after = now()").await;
+    }
+}
+
+/// C14: what started may finish. Its slot is not given away when its window closes between two attempts: a bad chart would get to the
+/// next tenant.
+#[tokio::test]
+async fn an_upgrade_that_started_keeps_its_slot_and_goes_on_after_its_window() {
+    let f = Fleet::new(&[("alpha", "a"), ("alpha", "b")], json!({})).await;
+    f.set_window("a", &window(true)).await;
+    let scripted = f.app.scripted(Duration::from_millis(5));
+    scripted.fail_next(Fault::Failed("flaky".into()));
+    f.r.tick_well().await;
+    f.parked("a").await;
+    f.set_window("a", &window(false)).await;
+    scripted.fail_next(Fault::Failed("flaky again".into()));
+    f.due().await;
+    let again = "select attempt = 2 and state = 'parked' from task";
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while !sqlx::query_scalar::<_, bool>(again)
+        .fetch_one(&f.app.db.pool)
+        .await
+        .unwrap()
+    {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert!(std::time::Instant::now() < until);
+    }
+    f.r.tick_well().await;
+    assert!(!f.upgrades().await.contains_key("b"), "the slot is a's");
+    f.due().await;
+    f.app.wait(&f.id("a").to_string(), &["ready"]).await;
+    assert_eq!(f.versions().await["1.1.0"], 1);
+}
+
+/// C5: an upgrade that has begun and has nowhere to go on to has failed: what runs may be of either version, and `ready` would be a lie.
+#[tokio::test]
+async fn an_upgrade_under_way_that_has_nowhere_to_go_is_no_success() {
+    for gone in [false, true] {
+        let f = Fleet::new(&[("alpha", "a"), ("alpha", "b")], json!({})).await;
+        let scripted = f.app.scripted(Duration::from_millis(5));
+        scripted.fail_next(Fault::Failed("flaky".into()));
+        f.r.tick_well().await;
+        f.parked("a").await;
+        if gone {
+            f.app
+                .sql("delete from catalog_item where service_type = 'cache'")
+                .await;
+        } else {
+            f.app
+                .sql("update instance set parameters = '{\"memory_mb\": 64}' where name = 'a'")
+                .await;
+            let none = json!({"parameters": {"type": "object", "additionalProperties": false, "properties": {}}});
+            f.app.make_version("1.2.0", true, none).await;
+            f.r.tick_well().await;
+            if f.rollout().await["state"] == "halted" {
+                f.resume().await;
+            }
+        }
+        f.due().await;
+        f.app.wait(&f.id("a").to_string(), &["failed"]).await;
+        let (_, page) = f
+            .app
+            .client("admin")
+            .get(&format!("/api/v1/instances/{}", f.id("a")))
+            .await;
+        let error = page["last_error"].as_str().unwrap();
+        assert!(error.contains("may be of either version"), "{page:#}");
+        assert!(!f.upgrades().await.contains_key("b"), "and nobody follows");
+    }
+}
+
 /// C10, C14: parked outside its window; the first look inside it starts it; the claim asks again.
 #[tokio::test]
 async fn the_claim_asks_again_for_window_pin_and_completeness() {
