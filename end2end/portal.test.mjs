@@ -330,7 +330,7 @@ test("kill -9 in the middle of an install: the page says that it is old; the nex
   const old = up;
   up = await start(new URL(up.url).port);
   for (const pid of Object.values(old.run.pids)) assert.throws(() => process.kill(pid, 0), `pid ${pid} of the killed run lives`);
-  // A lost lease is taken over after 75 s at the soonest.
+  // A lost lease is taken over after half the standard's 75 s at the soonest.
   const { body: all } = await up.api("/api/v1/instances?q=crash");
   assert.equal(all.items.length, 4);
   for (const { id } of all.items) {

@@ -11,7 +11,9 @@ const chromiumPath = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bi
 export async function start(port = "0") {
   const dir = env("DIR");
   mkdirSync(dir, { recursive: true });
-  const child = spawn(env("BIN"), ["up", "--dir", dir, "--local-bin", env("PLANE"), "--site", env("SITE"), "--catalog-path", env("CATALOG"), "--port", port, "--metrics-port", "0"], { stdio: ["ignore", "pipe", "inherit"] });
+  // Shorter than the standard: a test waits until a lost lease is taken over.
+  const worker = { SVCFORGE_LEASE_SECONDS: "30", SVCFORGE_HELM_TIMEOUT_S: "29" };
+  const child = spawn(env("BIN"), ["up", "--dir", dir, "--local-bin", env("PLANE"), "--site", env("SITE"), "--catalog-path", env("CATALOG"), "--port", port, "--metrics-port", "0"], { env: { ...process.env, ...worker }, stdio: ["ignore", "pipe", "inherit"] });
   let said = "";
   child.stdout.on("data", (d) => (said += d));
   const until = Date.now() + 90_000;
