@@ -618,7 +618,6 @@ async fn ten_ticks_over_a_slow_removal_make_one_task_and_what_was_left_is_picked
     assert_eq!(pauses, [0, 2, 4, 8]);
 }
 
-/// C18: a removal does not need what has left the catalog.
 /// Q9: a person need not wait out the pause that the tick put before the next try.
 #[tokio::test]
 async fn a_removal_that_waits_for_its_next_try_is_tried_now() {
@@ -641,6 +640,7 @@ async fn a_removal_that_waits_for_its_next_try_is_tried_now() {
     assert_eq!(due, [true], "the same task, now");
 }
 
+/// C18: a removal does not need what has left the catalog.
 #[tokio::test]
 async fn what_has_left_the_catalog_still_expires() {
     let app = TestApp::new().await;
