@@ -82,10 +82,12 @@ check "queries" queries
 check "catalog" "$CARGO_TARGET_DIR/debug/svcforge" catalog check deploy/catalog
 check "charts" charts
 check "browser bundle size" browser_size
-# Most tests wait more than they work; those that race with a clock come after them, with the machine to themselves.
-timed="killed:: faults:: stuck:: q10_"
-suite "unit and integration" cargo test --quiet --workspace --exclude svcforge-hydrate --no-fail-fast -- --test-threads=$(($(nproc) + 1)) $(printf -- '--skip %s ' $timed)
-suite "integration against the clock" cargo test --quiet -p svcforge --test it --no-fail-fast -- $timed
+suite "unit" cargo test --quiet --workspace --exclude svcforge-hydrate --lib --bins --no-fail-fast
+# What needs no cluster waits more than it works, and runs beside each other; the others share one cluster, and race with clocks.
+cluster="cluster:: controller:: faults:: killed:: telemetry:: q10_"
+it() { cargo test --quiet -p svcforge --test it --no-fail-fast -- "$@"; }
+suite "integration" it --test-threads=$((2 * $(nproc))) $(printf -- '--skip %s ' $cluster)
+suite "integration with a cluster" it $cluster
 end2end() {
   rm -rf "$work/end2end"; mkdir "$work/end2end"
   cp end2end/*.mjs "$work/end2end/"; ln -s "$npm_dir/node_modules" "$work/end2end/node_modules"
@@ -99,15 +101,16 @@ if [ -n "$long" ]; then
   # R10 wants a clock that is wrong.
   need "faketime" faketime have faketime
   SVCFORGE_TEST_FAKETIME=$(ls /usr/lib/*/faketime/libfaketimeMT.so.1 | head -1); export SVCFORGE_TEST_FAKETIME
-  # The bar's counts and the long mix, from three seeds.
-  for seed in 1 2 3; do
-    suite "a long mix, seed $seed" env SVCFORGE_MIX_SEED=$seed SVCFORGE_MIX_S="${SVCFORGE_MIX_S:-300}" cargo test --quiet -p svcforge --test it -- a_seeded_mix
-  done
+  # The bar's counts.
   suite "faults, the bar's counts" env SVCFORGE_LONG=1 cargo test --quiet -p svcforge --test it --no-fail-fast -- faults::watches faults::workers faults::clocks killed:: rollouts::clock nothing_starts_while_halted
   pgbouncer
   suite "behind PgBouncer" env SVCFORGE_TEST_PGBOUNCER="$pgbouncer" cargo test --quiet -p svcforge --test it -- pooler::
   helm3
   suite "integration with Helm 3" env SVCFORGE_TEST_HELM="$helm3" cargo test --quiet -p svcforge --test it --no-fail-fast -- cluster:: drift_cluster::
+  # From three seeds.
+  for seed in 1 2 3; do
+    suite "a long mix, seed $seed" env SVCFORGE_MIX_SEED=$seed SVCFORGE_MIX_S="${SVCFORGE_MIX_S:-300}" cargo test --quiet -p svcforge --test it -- a_seeded_mix
+  done
 fi
 
 say "done"

@@ -129,13 +129,10 @@ fn container_trouble(c: &ContainerStatus) -> Option<(bool, String)> {
     }
     let loops = loops(c);
     if let Some(ended) = &state.terminated {
-        if loops {
-            return Some((true, crash_words(c)));
-        }
-        let once = if ended.exit_code == 0 {
-            return None;
-        } else {
-            ended_words(ended)
+        let once = match ended.exit_code {
+            0 => return None,
+            _ if loops => return Some((true, crash_words(c))),
+            _ => ended_words(ended),
         };
         return Some((false, format!("container {} {once}", c.name)));
     }
@@ -161,15 +158,26 @@ fn container_trouble(c: &ContainerStatus) -> Option<(bool, String)> {
     })
 }
 
-/// Whether a container crashes over and over, wherever in that it is just now: it was restarted more than once, and its last run was
-/// shorter than what the kubelet takes for well (ten minutes, after which its pauses begin anew).
+/// Whether a container crashes over and over, wherever in that it is just now: it was restarted more than once, and both its last run and
+/// this one are shorter than what the kubelet takes for well (ten minutes, after which its pauses begin anew).
 fn loops(c: &ContainerStatus) -> bool {
-    let last = c.last_state.as_ref().and_then(|s| s.terminated.as_ref());
-    let lasted = last.and_then(|t| {
+    let ended = |t: &ContainerStateTerminated| {
         let (from, to) = (t.started_at.as_ref()?, t.finished_at.as_ref()?);
         Some(to.0.duration_since(from.0))
-    });
-    c.restart_count >= 2 && lasted.is_some_and(|l| l.as_secs() < 600)
+    };
+    let last = c.last_state.as_ref().and_then(|s| s.terminated.as_ref());
+    let this = c
+        .state
+        .as_ref()
+        .and_then(|s| match (&s.running, &s.terminated) {
+            (Some(running), _) => {
+                let from = running.started_at.as_ref()?;
+                Some(crate::clock::now().duration_since(from.0))
+            }
+            (None, terminated) => ended(terminated.as_ref()?),
+        });
+    let short = |run: Option<jiff::SignedDuration>| run.is_some_and(|r| r.as_secs() < 600);
+    c.restart_count >= 2 && short(last.and_then(ended)) && short(this)
 }
 
 fn waiting_words(c: &ContainerStatus, reason: &str, said: &str) -> Option<(bool, String)> {
@@ -350,6 +358,7 @@ mod tests {
     /// C25: one plain sentence a state, at least 25 states.
     #[test]
     fn every_state_has_one_plain_sentence() {
+        let just_now = crate::clock::now().to_string();
         #[rustfmt::skip]
         let table: Vec<(Pod, bool, &str)> = vec![
             (waits("ErrImagePull", ""), true, "cannot pull image ghcr.io/x:1"),
@@ -376,9 +385,10 @@ mod tests {
             (ended(json!({"exitCode": 128, "reason": "StartError", "message": "no such file"})), false, "container app cannot be started: no such file"),
             (container(json!({"running": {}}), json!({}), 0), false, "container app runs but does not answer its readiness probe yet"),
             (container(json!({"running": {}}), json!({}), 3), false, "container app runs but does not answer its readiness probe yet (restarted 3 times)"),
-            (again(json!({"running": {}}), 30), true, "container app keeps crashing (exit code 2, 3 restarts); it runs again, but does not answer its readiness probe yet"),
-            (again(json!({"terminated": {"exitCode": 2}}), 30), true, "container app keeps crashing (exit code 2, 3 restarts)"),
-            (again(json!({"running": {}}), 86_400), false, "container app runs but does not answer its readiness probe yet (restarted 3 times)"),
+            (again(json!({"running": {"startedAt": just_now}}), 30), true, "container app keeps crashing (exit code 2, 3 restarts); it runs again, but does not answer its readiness probe yet"),
+            (again(json!({"terminated": {"exitCode": 2, "startedAt": just_now, "finishedAt": just_now}}), 30), true, "container app keeps crashing (exit code 2, 3 restarts)"),
+            (again(json!({"running": {"startedAt": just_now}}), 86_400), false, "container app runs but does not answer its readiness probe yet (restarted 3 times)"),
+            (again(json!({"running": {"startedAt": "2020-01-01T00:00:00Z"}}), 30), false, "container app runs but does not answer its readiness probe yet (restarted 3 times)"),
             (scheduled("Unschedulable", "0/3 nodes are available: 3 Insufficient cpu."), true, "no node takes a pod: 0/3 nodes are available: 3 Insufficient cpu"),
             (scheduled("Unschedulable", "pod has unbound immediate PersistentVolumeClaims"), false, "no node takes a pod: pod has unbound immediate PersistentVolumeClaims"),
             (waits("ErrImagePull", "ghcr.io/x:1: something else"), true, "cannot pull image ghcr.io/x:1"),
@@ -399,6 +409,14 @@ mod tests {
             assert_eq!(trouble(pod), Some((*failed, (*sentence).to_owned())));
             assert!(!sentence.contains('\n') && !sentence.ends_with('.'));
         }
+        assert_eq!(
+            trouble(&again(
+                json!({"terminated": {"exitCode": 0, "startedAt": just_now, "finishedAt": just_now}}),
+                30
+            )),
+            None,
+            "an init container that has done its work"
+        );
         for quiet in ["ContainerCreating", "PodInitializing"] {
             assert_eq!(trouble(&waits(quiet, "")), None);
         }

@@ -24,7 +24,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fmt::Debug,
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
@@ -266,15 +266,21 @@ fn owned_by<K: Resource>(object: &K, owner: &str) -> Option<(String, String)> {
     Some((object.name_any(), object.labels().get(owner)?.clone()))
 }
 
-/// Whose an object is, by that label: by its owner references nobody would hear that somebody took them away.
-fn owner_by<C, K>(label: &'static str) -> impl Fn(C) -> Option<ObjectRef<K>> + Sync
+/// Whose an object is, by its owner reference and by that label: somebody may have taken away, or changed, either.
+fn owner_by<C, K>(label: &'static str) -> impl Fn(C) -> Vec<ObjectRef<K>> + Sync
 where
     C: Resource,
     K: Resource<DynamicType = ()>,
 {
     move |child| {
-        let owner = child.labels().get(label)?;
-        Some(ObjectRef::new(owner).within(child.meta().namespace.as_ref()?))
+        let owners = child.owner_references().iter();
+        let owners = owners.filter(|o| o.kind == K::kind(&())).map(|o| &o.name);
+        let names: BTreeSet<&String> = owners.chain(child.labels().get(label)).collect();
+        let within = child.meta().namespace.as_deref().unwrap_or_default();
+        names
+            .into_iter()
+            .map(|name| ObjectRef::new(name).within(within))
+            .collect()
     }
 }
 

@@ -17,7 +17,7 @@ use k8s_openapi::{
     NamespaceResourceScope,
     api::{
         apps::v1::Deployment,
-        core::v1::{Container, Pod, Service},
+        core::v1::{Pod, PodSpec, Service},
     },
 };
 use kube::{
@@ -279,23 +279,20 @@ impl Pass for Definitions {
 /// or taken its image from elsewhere; where none is as the template says, they are those of the youngest pod's hash, once the Deployment
 /// says that it has made some.
 fn of_template(pods: Vec<Arc<Pod>>, owned: &Deployment, seen: &Deployment) -> Vec<Arc<Pod>> {
-    let template = |d: &Deployment| d.spec.as_ref()?.template.spec.clone();
-    let Some(wanted) = template(owned).and_then(|t| t.containers.into_iter().next()) else {
-        return vec![];
+    let app = |spec: &PodSpec| {
+        let container = spec.containers.first()?;
+        let env = container.env.iter().flatten();
+        let env: BTreeMap<String, String> = env
+            .map(|e| (e.name.clone(), e.value.clone().unwrap_or_default()))
+            .collect();
+        Some((container.image.clone(), env))
     };
-    let env = |of: &Container| -> BTreeMap<String, String> {
-        let all = of.env.iter().flatten();
-        all.map(|e| (e.name.clone(), e.value.clone().unwrap_or_default()))
-            .collect()
-    };
-    let asked = env(&wanted);
-    let as_asked = |pod: &Arc<Pod>| {
-        let mut containers = pod.spec.iter().flat_map(|s| &s.containers);
-        containers.find(|c| c.name == wanted.name).is_some_and(|c| {
-            let has = env(c);
-            c.image == wanted.image && asked.iter().all(|(k, v)| has.get(k) == Some(v))
-        })
-    };
+    let wanted = owned
+        .spec
+        .as_ref()
+        .and_then(|s| s.template.spec.as_ref())
+        .and_then(app);
+    let as_asked = |pod: &Arc<Pod>| pod.spec.as_ref().and_then(app) == wanted;
     let (exact, others): (Vec<_>, Vec<_>) = pods.into_iter().partition(as_asked);
     let status = seen.status.clone().unwrap_or_default();
     let made = status.observed_generation >= seen.metadata.generation
@@ -304,15 +301,11 @@ fn of_template(pods: Vec<Arc<Pod>>, owned: &Deployment, seen: &Deployment) -> Ve
         return exact;
     }
     let hash = |p: &Arc<Pod>| p.labels().get("pod-template-hash").cloned();
-    let youngest = others.iter().max_by_key(|p| {
-        let at = p.metadata.creation_timestamp.as_ref();
-        at.map(|t| t.0)
-    });
-    let youngest = youngest.and_then(hash);
+    let born = |p: &&Arc<Pod>| p.metadata.creation_timestamp.as_ref().map(|t| t.0);
+    let youngest = others.iter().max_by_key(born).and_then(hash);
+    let mut others = others;
+    others.retain(|p| youngest.is_some() && hash(p) == youngest);
     others
-        .into_iter()
-        .filter(|p| youngest.is_some() && hash(p) == youngest)
-        .collect()
 }
 
 fn echo_key<K: Resource<DynamicType = ()>>(object: &K) -> String {

@@ -59,7 +59,10 @@ pub async fn choose_drift(
         }
         DriftChoice::Accept => {
             if !db::drift::accept(&mut tx, id).await? {
-                return Err(Problem::conflict("There is no changed revision to accept.").into());
+                return Err(Problem::conflict(
+                    "There is no changed revision to accept; what somebody replaced can only be put back.",
+                )
+                .into());
             }
             db::drift::forget(&mut tx, id).await?;
             (format!("{} accepted the change", actor.name), None)
@@ -68,7 +71,7 @@ pub async fn choose_drift(
             db::drift::forget(&mut tx, id).await?;
             (
                 format!("{} puts it back", actor.name),
-                Some(put_back(&mut tx, actor, &found).await?),
+                Some(put_back(&mut tx, actor, &found, verdict.as_deref()).await?),
             )
         }
     };
@@ -98,6 +101,7 @@ async fn put_back(
     tx: &mut sqlx::PgConnection,
     actor: &Actor,
     found: &db::instance::Locked,
+    verdict: Option<&str>,
 ) -> Result<Uuid, Error> {
     let kinds = [
         TaskKind::Provision.as_str(),
@@ -117,7 +121,11 @@ async fn put_back(
         priority: Priority::Person,
         run_after: None,
         max_attempts: crate::tasks::PROVISION_ATTEMPTS,
-        payload: json!({}),
+        // What somebody put in its place carries no label of ours, and is taken over because a person says so.
+        payload: match verdict {
+            Some("changed") => json!({"adopt": true}),
+            _ => json!({}),
+        },
         reason: "put back by a person",
         requested_by: &actor.name,
         act: Act::PersonChange,

@@ -42,7 +42,14 @@ pub async fn retry_instance(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task, 
             .into());
         }
     };
-    if db::queue::under_way(&mut tx, id, kind.as_str()).await? {
+    // A removal that has failed waits for the tick's next try, and need not; one that waits out its grace must.
+    let busy = match kind {
+        TaskKind::Deprovision if db::queue::has_failed(&mut tx, id, kind.as_str()).await? => {
+            db::queue::under_way(&mut tx, id, kind.as_str()).await?
+        }
+        _ => db::queue::has_open(&mut tx, id, &[kind.as_str()]).await?,
+    };
+    if busy {
         return Err(Problem::conflict("It is being tried already.").into());
     }
     let task = NewTask {

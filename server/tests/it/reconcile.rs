@@ -631,6 +631,10 @@ async fn a_removal_that_waits_for_its_next_try_is_tried_now() {
     assert_eq!(admin.post(&retry, json!({})).await.0, 409, "it is due");
     app.sql("update task set state = 'parked', run_after = now() + interval '6 hours'")
         .await;
+    let grace = "its grace is no failure: nobody may cut it short by a retry";
+    assert_eq!(admin.post(&retry, json!({})).await.0, 409, "{grace}");
+    app.sql("insert into task_history (id, kind, instance_id, team_id, outcome, run_after, attempt, max_attempts, payload, reason, requested_by, created_at, finished_at)
+             select gen_random_uuid(), kind, instance_id, team_id, 'failed', now(), 5, 5, '{}', 'test', 'test', now(), now() from task").await;
     assert_eq!(admin.post(&retry, json!({})).await.0, 202);
     let due: Vec<bool> =
         sqlx::query_scalar("select run_after <= now() and state = 'ready' from task")

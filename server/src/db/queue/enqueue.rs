@@ -231,6 +231,20 @@ pub async fn under_way(db: &mut PgConnection, instance: Uuid, kind: &str) -> sql
     .await
 }
 
+/// Whether a task of that kind has failed for good for the instance.
+///
+/// # Errors
+/// From Postgres.
+pub async fn has_failed(db: &mut PgConnection, instance: Uuid, kind: &str) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"select exists (select from task_history where instance_id = $1 and kind = $2 and outcome = 'failed') as "has!""#,
+        instance,
+        kind
+    )
+    .fetch_one(db)
+    .await
+}
+
 /// Whether a task of one of these kinds waits or runs for the instance; an upgrade of the machine's own that has not started does not
 /// count, since what a person asks takes its place. Its lane must be locked.
 ///

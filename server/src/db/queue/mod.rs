@@ -14,8 +14,8 @@ mod sweep;
 pub use cancel::{Cancelled, cancel, drop_machine_upgrade, overtake, overtake_many};
 pub use claim::{Beat, Claimed, claim, clear_payload, heartbeat, hold, hold_lane, payload};
 pub use enqueue::{
-    Enqueued, NewTask, Priority, admit, enqueue, enqueue_many, has_open, keep_gated, look,
-    under_way,
+    Enqueued, NewTask, Priority, admit, enqueue, enqueue_many, has_failed, has_open, keep_gated,
+    look, under_way,
 };
 pub use finish::{Outcome, Return, finish, finish_many, give_back};
 pub use history::{drop_old_partitions, ensure_partitions};

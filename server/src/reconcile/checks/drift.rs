@@ -165,7 +165,7 @@ async fn keep(
             }
             Finding::Changed { revision, detail } => {
                 changed.push((k.id, detail.clone()));
-                ("changed", detail, Some(*revision))
+                ("changed", detail, *revision)
             }
             Finding::Unknown(why) => ("unknown", why, None),
         };

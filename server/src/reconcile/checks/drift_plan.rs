@@ -20,8 +20,8 @@ pub enum Finding {
     Missing(String),
     /// Its newest revision is somebody else's.
     Changed {
-        /// That revision.
-        revision: i32,
+        /// That revision, if it can be accepted: none when somebody replaced the whole.
+        revision: Option<i32>,
         /// In words.
         detail: String,
     },
@@ -76,14 +76,14 @@ pub fn judge_seen(known: &Known, seen: Option<&Seen>, eyes: Eyes<'_>) -> Finding
     match known.revision {
         // Numbers begin anew with what replaced it.
         Some(_) if seen.installation.as_deref() != Some(eyes.installation) => Finding::Changed {
-            revision: seen.revision,
+            revision: None,
             detail: format!(
                 "somebody replaced it: {what} {} is not labelled as svcforge's",
                 seen.revision
             ),
         },
         Some(ours) if seen.revision > ours => Finding::Changed {
-            revision: seen.revision,
+            revision: Some(seen.revision),
             detail: format!(
                 "{what} {} was not written by svcforge, whose newest is {ours}",
                 seen.revision
@@ -271,7 +271,10 @@ mod tests {
             assert!(
                 matches!(
                     judged(4, status, 2000),
-                    Finding::Changed { revision: 4, .. }
+                    Finding::Changed {
+                        revision: Some(4),
+                        ..
+                    }
                 ),
                 "{status}"
             );
@@ -305,7 +308,7 @@ mod tests {
             assert!(
                 matches!(
                     judge_seen(&known(Some(3)), Some(&other), eyes(0, 0)),
-                    Finding::Changed { revision: 3, .. }
+                    Finding::Changed { revision: None, .. }
                 ),
                 "uninstalled and installed by hand: its numbers begin anew"
             );
