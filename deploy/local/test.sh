@@ -2,6 +2,8 @@
 
 long=; case " $* " in *" --long "*) long=1;; esac
 passed=0 failed=0 broken=
+# What failed must fit into the log.
+export RUST_BACKTRACE=0
 work=$(mktemp -d "${TMPDIR:-/tmp}/svcforge-test.XXXXXX")
 # Postgres runs as another user when we are root: it must be able to reach its data.
 chmod 0711 "$work"
