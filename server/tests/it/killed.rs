@@ -2,8 +2,8 @@
 //! while it is being written, or a moment after. Each step has a database and a worker process of its own.
 
 use crate::{
-    faults::{Running, long, worker},
-    support::{TestApp, cluster::helms_of, proxy::until},
+    faults::{long, worker},
+    support::{TestApp, cluster::helms_of, process::Running, proxy::until},
 };
 use futures::StreamExt;
 use rand::{Rng, SeedableRng, rngs::StdRng};

@@ -2,7 +2,8 @@
 
 use crate::support::{
     TestApp,
-    cluster::{helm_bin, kubeconfig, svcforge_bin},
+    cluster::{helm_bin, kubeconfig},
+    process::{Running, serve},
     proxy::until,
 };
 use axum::{Router, body::Bytes, extract::State, http::HeaderMap, routing::post};
@@ -12,7 +13,7 @@ use opentelemetry_proto::tonic::{
 use prost::Message;
 use serde_json::{Value, json};
 use std::{
-    process::{Command, Stdio},
+    process::Command,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -60,15 +61,6 @@ async fn receiver() -> (String, Received) {
     (url, received)
 }
 
-struct Serve(std::process::Child);
-
-impl Drop for Serve {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 fn trace_of(parent: &str) -> Vec<u8> {
@@ -86,33 +78,15 @@ async fn a_trace_joins_tick_task_and_helm_and_a_signed_webhook_arrives() {
         .unwrap()
         .id
         .to_string();
-    let _serve = Serve(
-        Command::new(svcforge_bin())
-            .args([
-                "serve",
-                "--roles",
-                "worker,reconciler",
-                "--listen",
-                "127.0.0.1:0",
-                "--metrics-port",
-                "0",
-                "--helm-timeout-s",
-                "60",
-                "--reconcile-interval-s",
-                "2",
-            ])
-            .arg(format!("--kubeconfig={}", kubeconfig().display()))
-            .arg(format!("--helm-bin={}", helm_bin().display()))
-            .arg(format!("--own-namespace=svcf-own-{}", &own[24..]))
-            .env("SVCFORGE_PG_DSN", &app.db.dsn)
-            .env("OTEL_EXPORTER_OTLP_ENDPOINT", &url)
-            .env("OTEL_BSP_SCHEDULE_DELAY", "200")
-            .env("SVCFORGE_WEBHOOK_URL", format!("{url}/hook"))
-            .env("SVCFORGE_WEBHOOK_SECRET", SECRET)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap(),
-    );
+    let mut command = serve(&app, "worker,reconciler", &kubeconfig());
+    command
+        .args(["--helm-timeout-s", "60", "--reconcile-interval-s", "2"])
+        .arg(format!("--own-namespace=svcf-own-{}", &own[24..]))
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", &url)
+        .env("OTEL_BSP_SCHEDULE_DELAY", "200")
+        .env("SVCFORGE_WEBHOOK_URL", format!("{url}/hook"))
+        .env("SVCFORGE_WEBHOOK_SECRET", SECRET);
+    let _serve = Running(command.spawn().unwrap());
     let member = app.client("member");
     // A click with a trace of its own: the task and its Helm belong to it.
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";

@@ -92,21 +92,24 @@ pub fn judge(stderr: &str) -> Fault {
             error: words,
         };
     }
-    if has(&[
-        "connection refused",
-        "connection reset",
-        "i/o timeout",
-        "TLS handshake timeout",
-        "cluster unreachable",
-        "no such host",
-        "etcdserver",
-        "too many requests",
-        "server is currently unable to handle",
-        "Internal error occurred",
-        "failed calling webhook",
-        "unexpected EOF",
-        "http2: client connection lost",
-    ]) {
+    let cut_off = request_failed(&words);
+    if cut_off
+        || has(&[
+            "connection refused",
+            "connection reset",
+            "i/o timeout",
+            "TLS handshake timeout",
+            "cluster unreachable",
+            "no such host",
+            "etcdserver",
+            "too many requests",
+            "server is currently unable to handle",
+            "Internal error occurred",
+            "failed calling webhook",
+            "unexpected EOF",
+            "http2: client connection lost",
+        ])
+    {
         return Fault::Outage {
             what: "the Kubernetes API".into(),
             error: words,
@@ -127,6 +130,16 @@ pub fn judge(stderr: &str) -> Fault {
         return Fault::Rejected(words);
     }
     Fault::Failed(words)
+}
+
+/// Whether a request got no answer: Go's HTTP client names method, address and cause then. Not when Helm's own timeout ended it: what it
+/// waited for took too long.
+fn request_failed(words: &str) -> bool {
+    let methods = ["Get", "Head", "Post", "Put", "Patch", "Delete"];
+    let named = methods
+        .iter()
+        .any(|m| words.contains(&format!("{m} \"https://")));
+    named && (!words.contains("context deadline exceeded") || words.contains("Client.Timeout"))
 }
 
 /// Helm's own words, without what it says around them.
@@ -163,6 +176,11 @@ mod tests {
             judge("Error: Kubernetes cluster unreachable: dial tcp: connection refused"),
             Fault::Outage { .. }
         ));
+        // As Helm 4 said it when the API server went away in the middle of an upgrade.
+        let cut = r#"Error: UPGRADE FAILED: error validating "": error validating data: failed to download openapi: Get "https://127.0.0.1:1/openapi/v2?timeout=32s": EOF"#;
+        assert!(matches!(judge(cut), Fault::Outage { .. }));
+        let late = r#"Error: UPGRADE FAILED: Get "https://127.0.0.1:1/apis/batch/v1": context deadline exceeded"#;
+        assert!(matches!(judge(late), Fault::Failed(_)));
         assert_eq!(
             judge("level=WARN\nError: UPGRADE FAILED: template: web/templates/a.yaml:3: execution error at (web/a.yaml:3:4): no size"),
             Fault::Rejected("UPGRADE FAILED: template: web/templates/a.yaml:3: execution error at (web/a.yaml:3:4): no size".into())

@@ -7,7 +7,8 @@ mod stuck;
 use crate::support::{
     TestApp,
     app::shipped,
-    cluster::{clients, helms_of, kubectl, provisioner, try_kubectl},
+    cluster::{clients, helms_of, kubeconfig, kubectl, provisioner, try_kubectl},
+    process::serve,
     proxy::until,
 };
 use serde_json::{Value, json};

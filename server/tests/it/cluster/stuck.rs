@@ -168,35 +168,10 @@ async fn a_persons_own_helm_is_waited_for() {
 async fn r1_a_killed_worker_leaves_no_helm_and_the_instance_converges() {
     let app = TestApp::new().await;
     publish_chart(&app, "1.0.0", SLOW).await;
-    let run = || {
-        std::process::Command::new(crate::support::cluster::svcforge_bin())
-            .args([
-                "serve",
-                "--roles",
-                "worker",
-                "--listen",
-                "127.0.0.1:0",
-                "--metrics-port",
-                "0",
-                "--helm-timeout-s",
-                "120",
-                "--log",
-                "warn",
-            ])
-            .arg(format!(
-                "--kubeconfig={}",
-                crate::support::cluster::kubeconfig().display()
-            ))
-            .arg(format!(
-                "--helm-bin={}",
-                crate::support::cluster::helm_bin().display()
-            ))
-            .env("SVCFORGE_PG_DSN", &app.db.dsn)
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .unwrap()
-    };
-    let mut doomed = run();
+    let mut doomed = serve(&app, "worker", &kubeconfig())
+        .args(["--helm-timeout-s", "120", "--log", "warn"])
+        .spawn()
+        .unwrap();
     let member = app.client("member");
     let id = member.ask("x", "doomed", json!({})).await;
     let (namespace, release) = place(&member.get(&format!("/api/v1/instances/{id}")).await.1);

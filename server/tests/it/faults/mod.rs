@@ -3,12 +3,14 @@
 
 mod clocks;
 mod mix;
+mod outage;
 mod watches;
 mod workers;
 
 use crate::support::{
     TestApp,
-    cluster::{helm_bin, helms_of, kubeconfig, kubectl, provisioner, svcforge_bin},
+    cluster::{helms_of, kubeconfig, kubectl, provisioner, svcforge_bin},
+    process::{Running, serve},
     proxy::{Http, HttpProxy, TcpProxy, Wire, until},
     reconciler::{Reconciler, events},
 };
@@ -19,7 +21,8 @@ use nix::{
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
 use std::{
-    process::{Child, Command, Stdio},
+    path::Path,
+    process::{Command, Stdio},
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -32,23 +35,6 @@ use tokio_util::sync::CancellationToken;
 
 pub fn long() -> bool {
     std::env::var_os("SVCFORGE_LONG").is_some()
-}
-
-/// A child that is ended with the test.
-pub struct Running(pub Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGCONT);
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Running {
-    fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.0.id() as i32), signal).unwrap();
-    }
 }
 
 // --- R5 -------------------------------------------------------------------------------------------------------------------
@@ -188,31 +174,16 @@ pub fn worker(app: &TestApp) -> Running {
 }
 
 fn worker_with(app: &TestApp, env: &[(&str, &str)]) -> Running {
-    Running(
-        Command::new(svcforge_bin())
-            .envs(env.iter().copied())
-            .args([
-                "serve",
-                "--roles",
-                "worker",
-                "--listen",
-                "127.0.0.1:0",
-                "--metrics-port",
-                "0",
-                "--helm-timeout-s",
-                "9",
-                "--lease-seconds",
-                "10",
-                "--log",
-                "error",
-            ])
-            .arg(format!("--kubeconfig={}", kubeconfig().display()))
-            .arg(format!("--helm-bin={}", helm_bin().display()))
-            .env("SVCFORGE_PG_DSN", &app.db.dsn)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap(),
-    )
+    worker_at(app, &kubeconfig(), env)
+}
+
+fn worker_at(app: &TestApp, kubeconfig: &Path, env: &[(&str, &str)]) -> Running {
+    let mut command = serve(app, "worker", kubeconfig);
+    command
+        .envs(env.iter().copied())
+        .args(["--helm-timeout-s", "9", "--lease-seconds", "10"])
+        .args(["--log", "error"]);
+    Running(command.spawn().unwrap())
 }
 
 async fn place(app: &TestApp, id: &str) -> (String, String) {

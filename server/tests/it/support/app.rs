@@ -159,10 +159,10 @@ impl TestApp {
             if states.iter().any(|s| instance["state"] == *s) {
                 return instance;
             }
-            assert!(
-                std::time::Instant::now() < until,
-                "not {states:?} in time: {instance:#}"
-            );
+            if std::time::Instant::now() > until {
+                let (_, tasks) = admin.get(&format!("/api/v1/instances/{id}/tasks")).await;
+                panic!("not {states:?} in time: {instance:#}\n{tasks:#}");
+            }
             tokio::time::sleep(Duration::from_millis(30)).await;
         }
     }

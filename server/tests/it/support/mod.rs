@@ -3,6 +3,7 @@
 pub mod app;
 pub mod cluster;
 pub mod db;
+pub mod process;
 pub mod proxy;
 pub mod reconciler;
 
