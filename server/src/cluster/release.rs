@@ -68,6 +68,11 @@ pub fn check_ours(
     )))
 }
 
+/// Whether a person may have svcforge take over what carries these labels: nobody's, or those of an instance of ours.
+pub fn may_adopt(labels: &BTreeMap<String, String>, installation: &str) -> bool {
+    labels.get(INSTALLATION).is_none_or(|of| of == installation)
+}
+
 fn secrets(clients: &Clients, namespace: &str) -> Api<Secret> {
     Api::namespaced(clients.request.clone(), namespace)
 }
@@ -246,9 +251,10 @@ pub async fn adopt(
     let head = head(clients, namespace, release)
         .await?
         .ok_or_else(|| Fault::Rejected(format!("there is no release {release} in {namespace}")))?;
-    let labelled = head.labels.get(INSTALLATION);
-    let ours = labelled.is_some_and(|of| of == installation);
-    if labelled.is_some() && !(over && ours) || !over && head.labels.contains_key(INSTANCE) {
+    let labelled = [INSTALLATION, INSTANCE]
+        .iter()
+        .any(|l| head.labels.contains_key(*l));
+    if !(over && may_adopt(&head.labels, installation)) && labelled {
         check_ours(
             &format!("release {release}"),
             &head.labels,

@@ -28,7 +28,7 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use std::time::Duration;
 use svcforge_app::domain::{Part, Readiness, Verdict};
 
@@ -58,15 +58,15 @@ impl Kubernetes {
     ) -> Result<Vec<ObjectRef>, Fault> {
         attempt.step("Check that it is ours").await?;
         let api = self.definitions(job);
-        if let Some(found) = api.get_opt(&job.work.release_name).await? {
-            check_ours(&found, &self.installation, job)?;
+        // What stands in its place is taken over only where a person has said so.
+        let adopts = attempt.task.payload["adopt"] == true;
+        match api.get_opt(&job.work.release_name).await? {
+            Some(found) if adopts && release::may_adopt(found.labels(), &self.installation) => {}
+            Some(found) => check_ours(&found, &self.installation, job)?,
+            None => {}
         }
         attempt.step("Apply the definition").await?;
-        let object = self.object(job)?;
-        let params = PatchParams::apply(MANAGER).force();
-        let applied = api
-            .patch(&job.work.release_name, &params, &Patch::Apply(&object))
-            .await?;
+        let applied = self.apply_exactly(&api, job).await?;
         // By its generation drift tells a person's edit from ours.
         let generation = applied.metadata.generation.unwrap_or(0);
         let task = &attempt.task;
@@ -99,8 +99,32 @@ impl Kubernetes {
         Ok(parts)
     }
 
-    fn object(&self, job: &Job) -> Result<serde_json::Value, Fault> {
-        let spec = serde_json::Value::Object(compose(&job.entry, &job.parameters, ""));
+    /// Applies the object; what others have added to its spec is taken out again.
+    async fn apply_exactly(
+        &self,
+        api: &Api<ServiceDefinition>,
+        job: &Job,
+    ) -> Result<ServiceDefinition, Fault> {
+        let (name, object) = (&job.work.release_name, self.object(job)?);
+        let params = PatchParams::apply(MANAGER).force();
+        let applied = api.patch(name, &params, &Patch::Apply(&object)).await?;
+        let spec = serde_json::to_value(&applied.spec)
+            .map_err(|e| Fault::Rejected(format!("the definition cannot be written: {e}")))?;
+        let surplus = surplus(&object["spec"], &spec);
+        if surplus.as_object().is_none_or(Map::is_empty) {
+            return Ok(applied);
+        }
+        // It takes out and adds nothing: nobody owns more by it.
+        let surplus = json!({"metadata": {"uid": applied.uid()}, "spec": surplus});
+        let params = PatchParams {
+            field_manager: Some(MANAGER.into()),
+            ..PatchParams::default()
+        };
+        Ok(api.patch(name, &params, &Patch::Merge(&surplus)).await?)
+    }
+
+    fn object(&self, job: &Job) -> Result<Value, Fault> {
+        let spec = Value::Object(compose(&job.entry, &job.parameters, ""));
         let mut spec: ServiceDefinitionSpec = serde_json::from_value(spec)
             .map_err(|e| Fault::Rejected(format!("the definition cannot be read: {e}")))?;
         spec.owner = Some(format!("team:{}", job.work.team));
@@ -268,5 +292,39 @@ impl Kubernetes {
             .iter()
             .map(|o| format!("{} {}", K::kind(&()), o.name_any()))
             .collect())
+    }
+}
+
+/// The merge patch (RFC 7386) that takes out of `found` what `wanted` does not have; an empty object when there is nothing.
+fn surplus(wanted: &Value, found: &Value) -> Value {
+    let mut patch = Map::new();
+    for (key, value) in found.as_object().into_iter().flatten() {
+        match wanted.get(key) {
+            None => _ = patch.insert(key.clone(), Value::Null),
+            Some(wanted) => {
+                let inner = surplus(wanted, value);
+                if inner.as_object().is_some_and(|i| !i.is_empty()) {
+                    patch.insert(key.clone(), inner);
+                }
+            }
+        }
+    }
+    Value::Object(patch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_have_added_is_taken_out_and_nothing_else() {
+        let wanted = json!({"image": "a", "port": 1, "env": {"A": "1"}});
+        assert_eq!(surplus(&wanted, &wanted), json!({}));
+        let edited =
+            json!({"image": "a", "port": 1, "env": {"A": "1", "B": "2"}, "description": "mine"});
+        assert_eq!(
+            surplus(&wanted, &edited),
+            json!({"env": {"B": null}, "description": null})
+        );
     }
 }

@@ -172,6 +172,103 @@ async fn an_upgrade_by_hand_is_changed_held_and_put_back_by_a_persons_choice() {
     assert!(memory.contains("64"), "what was asked is there again");
 }
 
+/// Uninstalled and installed again by hand, its numbers begin anew: it is not the release that was there. It can be put back, and it
+/// cannot be accepted.
+#[tokio::test]
+async fn a_release_that_somebody_replaced_is_put_back_and_never_accepted() {
+    let (app, r, _) = with_cluster().await;
+    let member = app.client("member");
+    let id = member
+        .ask("cache", "replaced", json!({"memory_mb": 64}))
+        .await;
+    let (namespace, release) = place(&app.wait(&id, &["ready"]).await);
+    let chart = crate::support::app::shipped().join("cache/chart");
+    helm(&["uninstall", &release, "-n", &namespace]);
+    helm(&[
+        "install",
+        &release,
+        chart.to_str().unwrap(),
+        "-n",
+        &namespace,
+        "--set",
+        "memoryMb=32,credentials.secretName=x",
+    ]);
+    let logs = r.tick_well().await;
+    assert_eq!(events(&logs, "drift.changed").len(), 1, "{logs:#?}");
+    assert!(events(&logs, "drift.release_missing").is_empty());
+    let drift = format!("/api/v1/instances/{id}/drift");
+    let choose = async |choice: Value| member.post(&drift, choice).await;
+    let (status, body) = choose(json!({"choice": "accept"})).await;
+    assert_eq!(status, 409, "{body}");
+    let (status, body) = choose(json!({"choice": "put_back"})).await;
+    assert_eq!(status, 200, "{body}");
+    until("put back", Duration::from_secs(60), async || {
+        let page = member.get(&format!("/api/v1/instances/{id}")).await.1;
+        page["state"] == "ready" && page["release"]["revision"] == 2
+    })
+    .await;
+    r.tick_well().await;
+    let (_, page) = member.get(&format!("/api/v1/instances/{id}")).await;
+    assert_eq!(
+        (page["drift"].as_str(), page["hold"].as_str()),
+        (Some("present"), None)
+    );
+    member.delete(&format!("/api/v1/instances/{id}")).await;
+    app.wait(&id, &["deleted"]).await;
+}
+
+/// The same of a definition: what a person made in its place, and what they added, is gone after it.
+#[tokio::test]
+async fn a_definition_that_somebody_replaced_is_put_back() {
+    let (app, r, _) = with_cluster().await;
+    let stop = CancellationToken::new();
+    let _ended = stop.clone().drop_guard();
+    tokio::spawn(controller().await.run(stop));
+    let member = app.client("member");
+    let asked = json!({"image": "nginx:1", "env": {"A": "1"}});
+    let id = member.ask("web-service", "replaced-too", asked).await;
+    let (namespace, name) = place(&app.wait(&id, &["ready"]).await);
+    kubectl(&["-n", &namespace, "delete", "svcdef", &name]);
+    apply(&[
+        json!({"apiVersion": "polychrome.dev/v1alpha1", "kind": "ServiceDefinition", "metadata": {"name": name, "namespace": namespace},
+               "spec": {"image": "nginx:2", "env": {"A": "2", "MINE": "x"}, "description": "mine"}}),
+    ]);
+    let logs = r.tick_well().await;
+    let (_, page) = member.get(&format!("/api/v1/instances/{id}")).await;
+    assert_eq!(events(&logs, "drift.changed").len(), 1, "{page:#}");
+    let drift = format!("/api/v1/instances/{id}/drift");
+    let (status, body) = member.post(&drift, json!({"choice": "put_back"})).await;
+    assert_eq!(status, 200, "{body}");
+    until("put back", Duration::from_secs(60), async || {
+        member.get(&format!("/api/v1/instances/{id}")).await.1["state"] == "ready"
+    })
+    .await;
+    let found = kubectl(&["-n", &namespace, "get", "svcdef", &name, "-o", "json"]);
+    let found: Value = serde_json::from_str(&found).unwrap();
+    assert_eq!(
+        json!([
+            found["spec"]["image"],
+            found["spec"]["env"],
+            found["spec"]["description"],
+            found["metadata"]["labels"]["svcforge.dev/instance"]
+        ]),
+        json!(["nginx:1", {"A": "1"}, null, id])
+    );
+    r.tick_well().await;
+    let (_, page) = member.get(&format!("/api/v1/instances/{id}")).await;
+    assert_eq!(page["drift"], "present", "{page:#}");
+    member.delete(&format!("/api/v1/instances/{id}")).await;
+    app.wait(&id, &["deleted"]).await;
+}
+
+async fn controller() -> Controller {
+    Controller {
+        clients: clients().await,
+        namespace: "polychrome-apps".into(),
+        pace: Pace::default(),
+    }
+}
+
 /// The watch makes it seconds; the tick remains the guarantee (here it comes once an hour).
 #[tokio::test]
 async fn the_watch_shows_drift_within_seconds() {
@@ -214,12 +311,7 @@ async fn the_watch_shows_drift_within_seconds() {
     assert!(began.elapsed() < Duration::from_secs(10));
     app.wait(&id, &["ready"]).await;
     // The same for what is a definition.
-    let controller = Controller {
-        clients: clients().await,
-        namespace: "polychrome-apps".into(),
-        pace: Pace::default(),
-    };
-    let controlling = tokio::spawn(controller.run(stop.clone()));
+    let controlling = tokio::spawn(controller().await.run(stop.clone()));
     let asked = json!({"image": "nginx:1"});
     let id = member.ask("web-service", "watched-too", asked).await;
     let (namespace, name) = place(&app.wait(&id, &["ready"]).await);

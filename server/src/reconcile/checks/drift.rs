@@ -21,7 +21,7 @@ use crate::{
 use futures::{FutureExt, StreamExt};
 use serde_json::json;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
-use svcforge_app::domain::{Act, TaskKind};
+use svcforge_app::domain::{Act, EntryKind, TaskKind};
 use tracing::Instrument;
 use uuid::Uuid;
 
@@ -139,6 +139,10 @@ async fn look_up(releases: Arc<dyn Releases>, known: Known, eyes: Eyes<'_>) -> F
         )),
     };
     match alone {
+        // Definitions are listed by svcforge's label: one that a person made in its place is not among them.
+        Finding::Changed { revision: None, .. } if known.kind == EntryKind::ServiceDefinition => {
+            alone
+        }
         Finding::Present | Finding::Changed { .. } => {
             Finding::Unknown("it is not in the listing, but a read of its own finds it".into())
         }
