@@ -114,7 +114,34 @@ async fn a_definition_is_applied_and_removed() {
         "jsonpath={.spec.image} {.spec.port} {.spec.replicas} {.spec.owner}",
     ]);
     assert_eq!(spec, "nginx:1 9000 1 team:demo");
+    // "Removed" is not said while a pod is still there.
+    let of = format!("polychrome.dev/service-definition={name}");
+    let hold = |finalizers: &str| {
+        let patch = format!("{{\"metadata\":{{\"finalizers\":{finalizers}}}}}");
+        let pods = ["-n", &namespace, "get", "pods", "-l", &of, "-o", "name"];
+        let pod = kubectl(&pods).trim().to_owned();
+        kubectl(&[
+            "-n",
+            &namespace,
+            "patch",
+            &pod,
+            "--type=merge",
+            "-p",
+            &patch,
+        ]);
+    };
+    hold("[\"example.com/hold\"]");
     member.delete(&format!("/api/v1/instances/{id}")).await;
+    until(
+        "the definition is gone",
+        Duration::from_secs(60),
+        async || !try_kubectl(&["-n", &namespace, "get", "svcdef", &name]).0,
+    )
+    .await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let (_, page) = member.get(&format!("/api/v1/instances/{id}")).await;
+    assert_eq!(page["state"], "deleting", "{page:#}");
+    hold("null");
     app.wait(&id, &["deleted"]).await;
     assert!(!try_kubectl(&["-n", &namespace, "get", "svcdef", &name]).0);
 }

@@ -211,6 +211,18 @@ async fn what_somebody_changes_by_hand_is_put_back() {
         !apps.get("deployment", "web").unwrap()["metadata"]["ownerReferences"].is_null()
     })
     .await;
+    // Whose it was is still known by the other of the two.
+    apps.k(&[
+        "label",
+        "deployment",
+        "web",
+        "polychrome.dev/service-definition-",
+    ]);
+    let label = |o: Value| o["metadata"]["labels"]["polychrome.dev/service-definition"].clone();
+    until("it is labelled again", SOON, async || {
+        label(apps.get("deployment", "web").unwrap()) == "web"
+    })
+    .await;
     apps.k(&["delete", "service", "web"]);
     until("the service is back", SOON, async || {
         apps.get("service", "web").is_some()

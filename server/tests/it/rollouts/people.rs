@@ -219,3 +219,42 @@ async fn windows_and_pins_are_checked_at_write() {
             && page["next_openings"] == json!([])
     );
 }
+
+/// However many of one type wait for a slot, another type's are looked at.
+#[tokio::test]
+async fn a_crowd_that_waits_hides_no_other_type() {
+    let names: Vec<String> = (0..520).map(|i| format!("s{i}")).collect();
+    let names: Vec<(&str, &str)> = names.iter().map(|n| ("demo", n.as_str())).collect();
+    let f = Fleet::new(&names, json!({})).await;
+    let member = f.app.client("member");
+    let upgrade = async |id: Uuid| {
+        let path = format!("/api/v1/instances/{id}/upgrade");
+        assert_eq!(member.post(&path, json!({})).await.0, 202);
+    };
+    for made in f.made.values() {
+        upgrade(made.id).await;
+    }
+    // Of another type, and last in order.
+    let other = f.app.make_ready("demo", "other", None).await.id;
+    sqlx::query(
+        "with old as (insert into entry_revision (id, service_type, kind, chart_version, digest, spec, chart)
+                      select gen_random_uuid(), service_type, kind, '0.9.0', '\\x00', spec, chart from entry_revision where service_type = 'web' limit 1
+                      returning id)
+         update instance set service_type = 'web', parameters = jsonb_build_object('image', 'x'), entry_revision_id = (select id from old) where id = $1",
+    )
+    .bind(other)
+    .execute(&f.app.db.pool)
+    .await
+    .unwrap();
+    upgrade(other).await;
+    rollout::admit_once(&f.app.db.pool).await.unwrap();
+    let expected = [("upgrade".to_owned(), "ready".to_owned())];
+    assert_eq!(f.app.open_tasks(other).await, expected);
+    let waiting = f
+        .upgrades()
+        .await
+        .values()
+        .filter(|s| *s == "gated")
+        .count();
+    assert_eq!(waiting, 519, "one of the crowd has its slot");
+}
