@@ -3,17 +3,16 @@ import { spawn } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync } from "node:fs";
 import { chromium } from "playwright-core";
 
-const env = (name) => process.env[`SVCFORGE_E2E_${name}`] ?? (() => { throw new Error(`SVCFORGE_E2E_${name} is not set: run ./dev test`); })();
+export const env = (name) => process.env[`SVCFORGE_E2E_${name}`] ?? (() => { throw new Error(`SVCFORGE_E2E_${name} is not set: run ./dev test`); })();
 export const shots = env("SHOTS");
 mkdirSync(shots, { recursive: true });
 const chromiumPath = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
 
-export async function start(port = "0") {
-  const dir = env("DIR");
+export async function start({ port = "0", dir = env("DIR"), catalog = env("CATALOG"), more = [] } = {}) {
   mkdirSync(dir, { recursive: true });
   // Shorter than the standard: a test waits until a lost lease is taken over.
   const worker = { SVCFORGE_LEASE_SECONDS: "30", SVCFORGE_HELM_TIMEOUT_S: "29" };
-  const child = spawn(env("BIN"), ["up", "--dir", dir, "--local-bin", env("PLANE"), "--site", env("SITE"), "--catalog-path", env("CATALOG"), "--port", port, "--metrics-port", "0"], { env: { ...process.env, ...worker }, stdio: ["ignore", "pipe", "inherit"] });
+  const child = spawn(env("BIN"), ["up", "--dir", dir, "--local-bin", env("PLANE"), "--site", env("SITE"), "--catalog-path", catalog, "--port", port, "--metrics-port", "0", ...more], { env: { ...process.env, ...worker }, stdio: ["ignore", "pipe", "inherit"] });
   let said = "";
   child.stdout.on("data", (d) => (said += d));
   const until = Date.now() + 90_000;

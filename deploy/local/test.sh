@@ -7,11 +7,13 @@ export RUST_BACKTRACE=0
 work=$(mktemp -d "${TMPDIR:-/tmp}/svcforge-test.XXXXXX")
 # Postgres runs as another user when we are root: it must be able to reach its data.
 chmod 0711 "$work"
-bed=
+bed= running=
 
 finish() {
   local code=$?
-  # By their ids, nothing else's.
+  set +e
+  # By their ids, nothing else's. A suite is a process group: what its tests have started ends with it.
+  [ -n "$running" ] && { kill -- "-$running" 2>/dev/null; wait "$running" 2>/dev/null; }
   [ -n "$bed" ] && { kill "$bed" 2>/dev/null; wait "$bed" 2>/dev/null; }
   rm -rf "$work"
   exit "$code"
@@ -31,7 +33,9 @@ check() {
 suite() {
   local name=$1 log=$work/suite.log p f; shift
   say "$name"
-  "$@" >"$log" 2>&1 && local ok=1 || local ok=
+  set -m; "$@" >"$log" 2>&1 & running=$!; set +m
+  wait "$running" && local ok=1 || local ok=
+  running=
   p=$(awk '/^test result:/{s+=$4} /^# pass /{s+=$3} END{print s+0}' "$log")
   f=$(awk '/^test result:/{s+=$6} /^# fail /{s+=$3} END{print s+0}' "$log")
   [ -n "$ok" ] || [ "$f" -gt 0 ] || f=1
@@ -90,14 +94,15 @@ cluster="cluster:: controller:: faults:: killed:: telemetry:: q10_"
 it() { cargo test --quiet -p svcforge --test it --no-fail-fast -- "$@"; }
 suite "integration" it --test-threads=$((2 * $(nproc))) $(printf -- '--skip %s ' $cluster)
 suite "integration with a cluster" it $cluster
+# end2end FILE…: in a browser, against an `up` of their own.
 end2end() {
   rm -rf "$work/end2end"; mkdir "$work/end2end"
   cp end2end/*.mjs "$work/end2end/"; ln -s "$npm_dir/node_modules" "$work/end2end/node_modules"
   SVCFORGE_E2E_BIN=$CARGO_TARGET_DIR/debug/svcforge SVCFORGE_E2E_PLANE=$plane SVCFORGE_E2E_SITE=$site SVCFORGE_E2E_CATALOG=$root/deploy/catalog \
     SVCFORGE_E2E_DIR=$work/up SVCFORGE_E2E_SHOTS=${SVCFORGE_SHOTS:-$work/shots} \
-    node --test --test-reporter=tap --test-concurrency=1 "$work"/end2end/*.test.mjs
+    node --test --test-reporter=tap --test-concurrency=1 "${@/#/$work/end2end/}"
 }
-suite "browser" end2end
+suite "browser" end2end portal.test.mjs
 
 if [ -n "$long" ]; then
   # R10 wants a clock that is wrong.
@@ -105,6 +110,7 @@ if [ -n "$long" ]; then
   SVCFORGE_TEST_FAKETIME=$(ls /usr/lib/*/faketime/libfaketimeMT.so.1 | head -1); export SVCFORGE_TEST_FAKETIME
   # The bar's counts.
   suite "faults, the bar's counts" env SVCFORGE_LONG=1 cargo test --quiet -p svcforge --test it --no-fail-fast -- faults::watches faults::workers faults::clocks killed:: rollouts::clock nothing_starts_while_halted
+  suite "a rollout by hand" end2end rollout.long.mjs
   pgbouncer
   suite "behind PgBouncer" env SVCFORGE_TEST_PGBOUNCER="$pgbouncer" cargo test --quiet -p svcforge --test it -- pooler::
   helm3

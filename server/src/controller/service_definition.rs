@@ -311,3 +311,50 @@ fn of_template(pods: Vec<Arc<Pod>>, owned: &Deployment, seen: &Deployment) -> Ve
 fn echo_key<K: Resource<DynamicType = ()>>(object: &K) -> String {
     format!("{}/{}", K::kind(&()), object.name_any())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn deployment(updated: i32, observed: i64) -> Deployment {
+        serde_json::from_value(json!({
+            "metadata": {"generation": 2},
+            "spec": {"selector": {}, "template": {"spec": {"containers": [{"name": "app", "image": "new", "env": [{"name": "A", "value": "1"}]}]}}},
+            "status": {"observedGeneration": observed, "updatedReplicas": updated},
+        }))
+        .unwrap()
+    }
+
+    fn pod(name: &str, image: &str, hash: &str, born: &str) -> Arc<Pod> {
+        let pod = json!({
+            "metadata": {"name": name, "labels": {"pod-template-hash": hash}, "creationTimestamp": born},
+            "spec": {"containers": [{"name": "app", "image": image, "env": [{"name": "A", "value": "1"}]}]},
+        });
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    fn names(pods: Vec<Arc<Pod>>, seen: &Deployment) -> Vec<String> {
+        let found = of_template(pods, &deployment(0, 0), seen);
+        found.iter().map(|p| p.name_any()).collect()
+    }
+
+    /// An old template's pod says nothing of the new one, and one that an admission has changed still speaks for it.
+    #[test]
+    fn pods_speak_for_the_template_as_it_is_now() {
+        let old = pod("old", "old", "a", "2026-01-01T00:00:00Z");
+        let new = pod("new", "new", "b", "2026-01-01T00:01:00Z");
+        let mirrored = pod("mirrored", "mirror/new", "b", "2026-01-01T00:01:00Z");
+        let made = deployment(1, 2);
+        assert_eq!(names(vec![old.clone(), new], &made), ["new"]);
+        assert_eq!(
+            names(vec![mirrored.clone(), old.clone()], &made),
+            ["mirrored"]
+        );
+        // None of the new has been made yet, as far as the Deployment knows: what is there is the old one's.
+        for early in [deployment(0, 2), deployment(1, 1)] {
+            assert!(names(vec![old.clone(), mirrored.clone()], &early).is_empty());
+        }
+        assert!(names(vec![], &made).is_empty());
+    }
+}
