@@ -109,7 +109,7 @@ if [ -n "$long" ]; then
   need "faketime" faketime have faketime
   SVCFORGE_TEST_FAKETIME=$(ls /usr/lib/*/faketime/libfaketimeMT.so.1 | head -1); export SVCFORGE_TEST_FAKETIME
   # The bar's counts.
-  suite "faults, the bar's counts" env SVCFORGE_LONG=1 cargo test --quiet -p svcforge --test it --no-fail-fast -- faults::watches faults::workers faults::clocks killed:: rollouts::clock nothing_starts_while_halted
+  suite "faults, the bar's counts" env SVCFORGE_LONG=1 cargo test --quiet -p svcforge --test it --no-fail-fast -- faults::outage faults::watches faults::workers faults::clocks killed:: rollouts::clock nothing_starts_while_halted
   suite "a rollout by hand" end2end rollout.long.mjs
   pgbouncer
   suite "behind PgBouncer" env SVCFORGE_TEST_PGBOUNCER="$pgbouncer" cargo test --quiet -p svcforge --test it -- pooler::

@@ -29,7 +29,7 @@ pub use definition::{
 pub use identity::{bind, bind_if_reachable};
 pub use kubeconfig::write_for_helm;
 pub use namespace::ensure_namespace;
-pub use objects::{claims_of, delete_claims, find_uid, still_there};
+pub use objects::{claims_of, delete_claims, delete_released, find_uid, still_there};
 pub use observed_definitions::observe_definitions;
 pub use observer::observe;
 pub use releases::{ClusterReleases, Listing, Releases, Seen, Watched};

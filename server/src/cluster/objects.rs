@@ -1,4 +1,4 @@
-//! Whether anything of an instance is left, and the removal of the volumes that Helm leaves behind.
+//! Whether anything of an instance is left, and the removal of what Helm leaves behind.
 
 use super::Clients;
 use crate::{db::observed::ObjectRef, provision::Fault};
@@ -8,7 +8,10 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Preconditions},
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, ObjectMeta,
+        Preconditions,
+    },
 };
 
 /// Kinds of objects that charts are made of, and where they live. Others are not looked for.
@@ -140,33 +143,61 @@ pub async fn claims_of(clients: &Clients, objects: &[ObjectRef]) -> Result<Vec<O
 /// # Errors
 /// From the API.
 pub async fn delete_claims(clients: &Clients, claims: &[ObjectRef]) -> Result<Vec<String>, Fault> {
+    delete(clients, claims, |_| true).await
+}
+
+/// Deletes what Helm has left of a release whose record is gone: it skips what it cannot read at that moment, and forgets the release
+/// all the same. Only what is annotated as that release's; those still there are returned.
+///
+/// # Errors
+/// From the API.
+pub async fn delete_released(
+    clients: &Clients,
+    (namespace, release): (&str, &str),
+    objects: &[ObjectRef],
+) -> Result<Vec<String>, Fault> {
+    let of = [
+        ("meta.helm.sh/release-name", release),
+        ("meta.helm.sh/release-namespace", namespace),
+    ];
+    delete(clients, objects, |meta| {
+        let notes = meta.annotations.as_ref();
+        of.iter()
+            .all(|(k, v)| notes.and_then(|n| n.get(*k)).is_some_and(|is| is == v))
+    })
+    .await
+}
+
+/// Deletes those of the objects of a known kind that may be; those still there are returned.
+async fn delete(
+    clients: &Clients,
+    objects: &[ObjectRef],
+    may: impl Fn(&ObjectMeta) -> bool,
+) -> Result<Vec<String>, Fault> {
     let mut left = vec![];
-    for claim in claims {
-        let api: Api<PersistentVolumeClaim> =
-            Api::namespaced(clients.request.clone(), &claim.namespace);
-        let Some(found) = api.get_metadata_opt(&claim.name).await? else {
+    for object in objects {
+        let Some(resource) = resource(&object.kind) else {
             continue;
         };
-        if found.metadata.deletion_timestamp.is_none() {
-            let seen = Preconditions {
-                uid: found.uid(),
-                resource_version: None,
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(clients.request.clone(), &object.namespace, &resource);
+        let Some(found) = api.get_metadata_opt(&object.name).await? else {
+            continue;
+        };
+        if found.metadata.deletion_timestamp.is_none() && may(&found.metadata) {
+            let params = DeleteParams {
+                preconditions: Some(Preconditions {
+                    uid: found.uid(),
+                    resource_version: None,
+                }),
+                ..DeleteParams::background()
             };
-            match api
-                .delete(
-                    &claim.name,
-                    &DeleteParams {
-                        preconditions: Some(seen),
-                        ..Default::default()
-                    },
-                )
-                .await
-            {
+            match api.delete(&object.name, &params).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => continue,
                 other => drop(other?),
             }
         }
-        left.push(format!("PersistentVolumeClaim {}", claim.name));
+        left.push(format!("{} {}", object.kind, object.name));
     }
     Ok(left)
 }

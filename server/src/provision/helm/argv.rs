@@ -74,6 +74,8 @@ pub fn uninstall(job: &Job, timeout: Duration) -> Result<Vec<String>, Fault> {
     checked(job)?;
     Ok(vec![
         "uninstall".into(),
+        // Else it does not say why it failed.
+        "--debug".into(),
         "--ignore-not-found".into(),
         format!("--namespace={}", job.work.release_namespace),
         format!("--timeout={}s", timeout.as_secs()),
@@ -92,7 +94,7 @@ pub fn judge(stderr: &str) -> Fault {
             error: words,
         };
     }
-    let cut_off = request_failed(&words);
+    let cut_off = request_failed(stderr);
     if cut_off
         || has(&[
             "connection refused",
@@ -135,6 +137,8 @@ pub fn judge(stderr: &str) -> Fault {
 /// Whether a request got no answer: Go's HTTP client names method, address and cause then. Not when Helm's own timeout ended it: what it
 /// waited for took too long.
 fn request_failed(words: &str) -> bool {
+    // A log line quotes what is quoted.
+    let words = words.replace("\\\"", "\"");
     let methods = ["Get", "Head", "Post", "Put", "Patch", "Delete"];
     let named = methods
         .iter()
@@ -179,6 +183,9 @@ mod tests {
         // As Helm 4 said it when the API server went away in the middle of an upgrade.
         let cut = r#"Error: UPGRADE FAILED: error validating "": error validating data: failed to download openapi: Get "https://127.0.0.1:1/openapi/v2?timeout=32s": EOF"#;
         assert!(matches!(judge(cut), Fault::Outage { .. }));
+        let debug = r#"level=DEBUG msg="uninstall: Failed to delete release" error="[unable to build kubernetes objects for delete: Get \"https://127.0.0.1:1/api\": EOF]"
+Error: failed to delete release: x"#;
+        assert!(matches!(judge(debug), Fault::Outage { .. }));
         let late = r#"Error: UPGRADE FAILED: Get "https://127.0.0.1:1/apis/batch/v1": context deadline exceeded"#;
         assert!(matches!(judge(late), Fault::Failed(_)));
         assert_eq!(

@@ -122,11 +122,16 @@ impl Kubernetes {
                 // Claims go after the pods that use them.
                 left = cluster::delete_claims(&self.clients, claims).await?;
             }
-            if let Some(head) = self.own_head(job).await? {
-                left.push(format!(
+            match self.own_head(job).await? {
+                Some(head) => left.push(format!(
                     "release revision {} ({})",
                     head.revision, head.status
-                ));
+                )),
+                None if left.is_empty() => {}
+                None => {
+                    let of = (&*job.work.release_namespace, &*job.work.release_name);
+                    cluster::delete_released(&self.clients, of, objects).await?;
+                }
             }
             if left.is_empty() {
                 return Ok(());

@@ -329,3 +329,22 @@ async fn c2_c3_a_hook_that_times_out() {
         "{page}"
     );
 }
+
+/// Helm forgets a release though it could not delete all of it, when it cannot read an object at that moment: what is left goes all the
+/// same.
+#[tokio::test]
+async fn what_helm_has_forgotten_is_removed() {
+    let app = with_worker().await;
+    let member = app.client("member");
+    let id = member
+        .ask("cache", "forgotten", json!({"memory_mb": 64}))
+        .await;
+    let (namespace, release) = place(&app.wait(&id, &["ready"]).await);
+    let record = format!("owner=helm,name={release}");
+    kubectl(&["-n", &namespace, "delete", "secret", "-l", &record]);
+    member.delete(&format!("/api/v1/instances/{id}")).await;
+    app.wait(&id, &["deleted"]).await;
+    for kind in ["deployment", "service"] {
+        assert!(!try_kubectl(&["-n", &namespace, "get", kind, &release]).0);
+    }
+}

@@ -1,4 +1,4 @@
-//! The API server is away for whole ticks while tasks of every kind are in flight.
+//! The API server is away for whole ticks while twenty tasks are in flight.
 
 use super::*;
 use crate::support::app::shipped;
@@ -56,6 +56,22 @@ async fn heartbeat(port: u16) -> f64 {
         .unwrap()
 }
 
+/// Waits until no task is left; says which are when that takes too long.
+async fn all_end(app: &TestApp, at_most: Duration) {
+    let began = Instant::now();
+    loop {
+        let left: Vec<Value> = sqlx::query_scalar("select to_jsonb(k) from task k")
+            .fetch_all(&app.db.pool)
+            .await
+            .unwrap();
+        if left.is_empty() {
+            return;
+        }
+        assert!(began.elapsed() < at_most, "{left:#?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
 /// Three ticks and twenty tasks: no drift is imagined, TTLs still expire, the loop goes on, tasks wait and none fails, and all
 /// end by themselves when the API is back.
 #[tokio::test]
@@ -65,7 +81,7 @@ async fn an_api_away_for_three_ticks_fails_no_task_and_imagines_no_drift() {
     let own = db::installation::load(&app.db.pool).await.unwrap().id;
     let own = format!("svcf-own-{}", &own.to_string()[24..]);
     let env = [("SVCFORGE_NAMESPACE", own.as_str())];
-    let _worker = worker_at(&app, &proxy.kubeconfig, &env);
+    let worker = worker_at(&app, &proxy.kubeconfig, &env);
     let member = app.client("member");
     let ask = async |name: String| member.ask("cache", &name, json!({"memory_mb": 64})).await;
     let (mut there, mut asked) = (vec![], vec![]);
@@ -93,7 +109,8 @@ async fn an_api_away_for_three_ticks_fails_no_task_and_imagines_no_drift() {
         .await
         .unwrap();
 
-    // Five of each, and the API goes while some of them run.
+    // Five of each, and the API goes while the first of them run: none of them ends before.
+    worker.signal(Signal::SIGSTOP);
     for (i, id) in there.iter().enumerate() {
         let path = format!("/api/v1/instances/{id}");
         let (status, body) = match i % 3 {
@@ -113,6 +130,7 @@ async fn an_api_away_for_three_ticks_fails_no_task_and_imagines_no_drift() {
     for i in 0..5 {
         asked.push(ask(format!("new{i}")).await);
     }
+    worker.signal(Signal::SIGCONT);
     let running = "select count(*) from task where state = 'running'";
     until("some run", Duration::from_secs(10), async || {
         sqlx::query_scalar::<_, i64>(running)
@@ -124,15 +142,12 @@ async fn an_api_away_for_three_ticks_fails_no_task_and_imagines_no_drift() {
     .await;
     proxy.set(Http::Down);
     let (before, from) = (heartbeat(port).await, lines(&log).len());
-    let flying: Vec<uuid::Uuid> = sqlx::query_scalar("select id from task where state <> 'gated'")
-        .fetch_all(&app.db.pool)
+    let flying = "select count(*) from task where requested_by = 'member'";
+    let flying: i64 = sqlx::query_scalar(flying)
+        .fetch_one(&app.db.pool)
         .await
         .unwrap();
-    assert!(
-        flying.len() >= 15,
-        "only {} were still in flight",
-        flying.len()
-    );
+    assert_eq!(flying, 20, "all are in flight");
     for id in expiring {
         sqlx::query("update instance set expires_at = now() where id = $1::uuid")
             .bind(id)
@@ -140,9 +155,7 @@ async fn an_api_away_for_three_ticks_fails_no_task_and_imagines_no_drift() {
             .await
             .unwrap();
     }
-    // A look that waits for nothing but the API, each of them.
-    let idle =
-        "select count(*) from task where not (state <> 'running' and waiting_for is not null)";
+    let busy = "select count(*) from task where state = 'running' or waiting_for is null";
     until(
         "three ticks, and all wait",
         Duration::from_secs(90),
@@ -151,7 +164,7 @@ async fn an_api_away_for_three_ticks_fails_no_task_and_imagines_no_drift() {
                 .iter()
                 .filter(|l| l["event"] == "tick.done")
                 .count();
-            let busy: i64 = sqlx::query_scalar(idle)
+            let busy: i64 = sqlx::query_scalar(busy)
                 .fetch_one(&app.db.pool)
                 .await
                 .unwrap();
@@ -181,18 +194,7 @@ async fn an_api_away_for_three_ticks_fails_no_task_and_imagines_no_drift() {
     }
     proxy.set(Http::Pass);
 
-    let began = Instant::now();
-    loop {
-        let left: Vec<Value> = sqlx::query_scalar("select to_jsonb(k) from task k")
-            .fetch_all(&app.db.pool)
-            .await
-            .unwrap();
-        if left.is_empty() {
-            break;
-        }
-        assert!(began.elapsed() < Duration::from_secs(100), "{left:#?}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    all_end(&app, Duration::from_secs(100)).await;
     let ended: Vec<(String, String, Option<String>)> =
         sqlx::query_as("select kind, outcome, error from task_history where outcome = 'failed'")
             .fetch_all(&app.db.pool)
@@ -218,5 +220,54 @@ async fn an_api_away_for_three_ticks_fails_no_task_and_imagines_no_drift() {
     }
     for id in expiring {
         app.wait(id, &["deleted"]).await;
+    }
+}
+
+/// Whatever an attempt is doing when the API goes away, it is the API's fault and costs no attempt.
+#[tokio::test]
+async fn an_api_that_goes_at_any_moment_costs_no_attempt() {
+    let app = TestApp::new().await;
+    let proxy = HttpProxy::before(&kubeconfig()).await;
+    let _worker = worker_at(&app, &proxy.kubeconfig, &[]);
+    let mut dice = StdRng::seed_from_u64(20_261_203);
+    let member = app.client("member");
+    let mut ids = vec![];
+    for i in 0..4 {
+        let asked = json!({"memory_mb": 64});
+        ids.push(member.ask("cache", &format!("any{i}"), asked).await);
+    }
+    for id in &ids {
+        app.wait(id, &["ready"]).await;
+    }
+    let mut last = None;
+    for round in 0..if long() { 60 } else { 4 } {
+        for id in &ids {
+            let path = format!("/api/v1/instances/{id}");
+            let version = member.get(&path).await.1["version"].clone();
+            let patch = member
+                .request("PATCH", &path)
+                .header("if-match", format!("\"{version}\""))
+                .json(&json!({"parameters": {"memory_mb": 65 + round}}));
+            let (status, body) = member.send(patch).await;
+            assert_eq!(status, 200, "{body}");
+        }
+        // One comes, and the one of the round before goes.
+        let asked = json!({"memory_mb": 64});
+        let newest = member.ask("cache", &format!("r{round}"), asked).await;
+        if let Some(last) = last.replace(newest) {
+            member.delete(&format!("/api/v1/instances/{last}")).await;
+        }
+        tokio::time::sleep(Duration::from_millis(dice.random_range(0..2500))).await;
+        proxy.set(Http::Down);
+        tokio::time::sleep(Duration::from_millis(dice.random_range(500..2500))).await;
+        proxy.set(Http::Pass);
+        all_end(&app, Duration::from_secs(60)).await;
+        let punished: Vec<String> = sqlx::query_scalar(
+            "select message from instance_event where kind = 'task.attempt_failed'",
+        )
+        .fetch_all(&app.db.pool)
+        .await
+        .unwrap();
+        assert!(punished.is_empty(), "round {round}: {punished:#?}");
     }
 }
