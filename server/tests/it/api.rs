@@ -451,9 +451,7 @@ async fn two_changes_never_overwrite_each_other() {
         .json(&json!({"parameters": {"memory_mb": 512}}));
     let (status, problem) = member.send(again).await;
     assert!(status == 409 || status == 412, "{problem:#}");
-    app.wait(&id, &["upgrading"]).await;
-    app.wait(&id, &["ready"]).await;
-    assert_eq!(member.get(&path).await.1["parameters"]["memory_mb"], 64);
+    assert_eq!(app.settled(&id).await["parameters"]["memory_mb"], 64);
 }
 
 #[tokio::test]

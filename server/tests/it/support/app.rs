@@ -166,6 +166,16 @@ impl TestApp {
             tokio::time::sleep(Duration::from_millis(30)).await;
         }
     }
+
+    /// Waits until nothing of a ready instance is under way: it says ready until a change of it begins, too.
+    pub async fn settled(&self, id: &str) -> Value {
+        let uuid = id.parse().unwrap();
+        crate::support::proxy::until("settled", Duration::from_secs(90), async || {
+            self.open_tasks(uuid).await.is_empty()
+        })
+        .await;
+        self.wait(id, &["ready"]).await
+    }
 }
 
 impl Drop for TestApp {
