@@ -240,7 +240,7 @@ async fn an_api_that_goes_at_any_moment_costs_no_attempt() {
         app.wait(id, &["ready"]).await;
     }
     let mut last = None;
-    for round in 0..if long() { 60 } else { 4 } {
+    for round in 0..if long() { 30 } else { 4 } {
         for id in &ids {
             let path = format!("/api/v1/instances/{id}");
             let version = member.get(&path).await.1["version"].clone();
