@@ -139,6 +139,7 @@ fn Standing(instance: Instance, may_change: bool) -> impl IntoView {
             <button class="button" type="submit" name="choice" value="put_back">"Put it back"</button>
             <button class="button" type="submit" name="choice" value="accept">"Accept"</button>
             <button class="button quiet" type="submit" name="choice" value="keep">"Keep, and hold"</button>
+            <span class="sub">"What is accepted stands until the next change or upgrade."</span>
         </form>
     });
     let drift = i.drift_detail.map(|d| view! { <div class="banner warn"><p>{format!("Drift, {}: {d}", i.drift.as_str())}</p>{choices}</div> });

@@ -24,7 +24,7 @@ const SHOWN: i64 = 500;
 pub enum DriftChoice {
     /// Leave it and hold it: the machine does not upgrade it.
     Keep,
-    /// Take it for what is wanted.
+    /// Take it for ours: it stands until the next change or upgrade installs what was asked.
     Accept,
     /// Install what svcforge had installed.
     PutBack,
