@@ -58,6 +58,7 @@ fn seen() -> Seen {
     Seen {
         kind: EntryKind::Helm,
         revision: 1,
+        uid: None,
         status: "deployed".into(),
         installation: Some("me".into()),
         instance: None,

@@ -212,11 +212,12 @@ pub async fn kubernetes(
     }
     let home = Workdir::new(tmp).map_err(|e| anyhow::anyhow!("{e}"))?;
     let kubeconfig = home.path().join("kubeconfig.json");
-    cluster::write_for_helm(named, &kubeconfig)?;
+    let server = cluster::write_for_helm(named, &kubeconfig)?;
     let helm = Helm {
         bin: config::find_binary(&worker.helm_bin, "SVCFORGE_HELM_BIN")?,
         guard: config::own_binary()?,
         kubeconfig,
+        server,
         home: Arc::new(home),
         tmp: tmp.to_path_buf(),
         timeout: worker.helm_timeout(),

@@ -10,12 +10,12 @@ use std::path::Path;
 /// Where a pod finds its service account.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Writes it, readable by us alone.
+/// Writes it, readable by us alone. Returns the API's address in it.
 ///
 /// # Errors
-/// When the named kubeconfig cannot be read or has no such context.
-pub fn write_for_helm(settings: &config::Cluster, file: &Path) -> anyhow::Result<()> {
-    let text = match &settings.kubeconfig {
+/// When the named kubeconfig cannot be read or has no such context, or that context's cluster no address.
+pub fn write_for_helm(settings: &config::Cluster, file: &Path) -> anyhow::Result<String> {
+    let (server, text) = match &settings.kubeconfig {
         Some(path) => {
             let mut whole =
                 Kubeconfig::read_from(path).with_context(|| path.display().to_string())?;
@@ -32,20 +32,27 @@ pub fn write_for_helm(settings: &config::Cluster, file: &Path) -> anyhow::Result
             whole
                 .auth_infos
                 .retain(|a| Some(&a.name) == context.user.as_ref());
+            let cluster = whole.clusters.first().and_then(|c| c.cluster.clone());
+            let server = cluster.and_then(|c| c.server).with_context(|| {
+                format!("the cluster of the kubeconfig's context {name:?} has no server")
+            })?;
             whole.current_context = Some(name);
-            serde_json::to_string(&whole)?
+            (server, serde_json::to_string(&whole)?)
         }
         None => {
             let [host, port] = config::service_host()?;
-            serde_json::to_string(&json!({
+            let server = format!("https://{host}:{port}");
+            let text = serde_json::to_string(&json!({
                 "apiVersion": "v1", "kind": "Config", "current-context": "pod",
-                "clusters": [{"name": "pod", "cluster": {"server": format!("https://{host}:{port}"), "certificate-authority": format!("{ACCOUNT}/ca.crt")}}],
+                "clusters": [{"name": "pod", "cluster": {"server": &server, "certificate-authority": format!("{ACCOUNT}/ca.crt")}}],
                 "users": [{"name": "pod", "user": {"tokenFile": format!("{ACCOUNT}/token")}}],
                 "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod"}}],
-            }))?
+            }))?;
+            (server, text)
         }
     };
-    Ok(write_private(file, &text)?)
+    write_private(file, &text)?;
+    Ok(server)
 }
 
 fn write_private(file: &Path, text: &str) -> std::io::Result<()> {

@@ -1,7 +1,7 @@
 //! Helm's release records, read without Helm: Secrets of type `helm.sh/release.v1`. Status and owner are in their labels; the
 //! payload (base64 → gzip → JSON) is decoded only for one release at a time.
 
-use super::{Clients, INSTALLATION, INSTANCE};
+use super::{Clients, INSTALLATION, INSTANCE, objects::kind_name};
 use crate::{db::observed::ObjectRef, provision::Fault};
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
@@ -16,6 +16,8 @@ use std::{
     io::{Read, Write},
 };
 
+/// Annotation of what Helm does not remove. Its only value is `keep`; one with any other is not removed either (`resource_policy.go`).
+pub const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
 /// Largest payload that is decoded, bytes.
 const MAX_PAYLOAD: u64 = 32 << 20;
 
@@ -113,7 +115,7 @@ pub struct Content {
     pub chart_version: String,
     /// The objects of its manifest.
     pub objects: Vec<ObjectRef>,
-    /// Those that Helm leaves behind on purpose (`helm.sh/resource-policy: keep`).
+    /// Those that Helm leaves behind on purpose: they have a [`RESOURCE_POLICY`].
     pub kept: Vec<ObjectRef>,
 }
 
@@ -147,6 +149,8 @@ struct Meta {
 
 #[derive(Deserialize)]
 struct Object {
+    #[serde(rename = "apiVersion", default)]
+    api_version: String,
     kind: String,
     metadata: Meta,
 }
@@ -156,11 +160,11 @@ fn objects(manifest: &str, namespace: &str) -> (Vec<ObjectRef>, Vec<ObjectRef>) 
     let documents = manifest.split("\n---").map(|d| d.trim_start_matches("---"));
     let objects = documents.filter_map(|text| serde_saphyr::from_str::<Object>(text).ok());
     let (kept, others): (Vec<Object>, Vec<Object>) = objects.partition(|o| {
-        let policy = |a: &BTreeMap<String, String>| a.get("helm.sh/resource-policy").cloned();
-        o.metadata.annotations.as_ref().and_then(policy).as_deref() == Some("keep")
+        let notes = o.metadata.annotations.as_ref();
+        notes.is_some_and(|a| a.contains_key(RESOURCE_POLICY))
     });
     let refer = |o: Object| ObjectRef {
-        kind: o.kind,
+        kind: kind_name(&o.api_version, &o.kind),
         namespace: o.metadata.namespace.unwrap_or_else(|| namespace.into()),
         name: o.metadata.name,
     };
@@ -310,15 +314,20 @@ mod tests {
 
     #[test]
     fn a_manifest_names_its_objects() {
-        let manifest = "---\n# Source: a\napiVersion: v1\nkind: Service\nmetadata:\n  name: a\n---\napiVersion: apps/v1\nkind: StatefulSet\nmetadata:\n  name: b\n  namespace: other\n---\n# empty\n---\nkind: ConfigMap\nmetadata:\n  name: c\n  annotations: {helm.sh/resource-policy: keep}\n";
+        let manifest = "---\n# Source: a\napiVersion: v1\nkind: Service\nmetadata:\n  name: a\n---\napiVersion: apps/v1\nkind: StatefulSet\nmetadata:\n  name: b\n  namespace: other\n---\n# empty\n---\nkind: ConfigMap\nmetadata:\n  name: c\n  annotations: {helm.sh/resource-policy: keep}\n---\nkind: Secret\nmetadata:\n  name: d\n  annotations: {helm.sh/resource-policy: Retain}\n---\napiVersion: serving.knative.dev/v1\nkind: Service\nmetadata:\n  name: e\n";
         let (kept, others) = objects(manifest, "ns");
-        assert_eq!((kept.len(), kept[0].name.as_str()), (1, "c"));
+        let names: Vec<_> = kept.iter().map(|o| o.name.as_str()).collect();
+        assert_eq!(names, ["c", "d"]);
         let found: Vec<_> = others
             .into_iter()
             .map(|o| (o.kind, o.namespace, o.name))
             .collect();
-        let expected = [("Service", "ns", "a"), ("StatefulSet", "other", "b")]
-            .map(|(a, b, c)| (a.to_string(), b.to_string(), c.to_string()));
+        let expected = [
+            ("Service", "ns", "a"),
+            ("StatefulSet", "other", "b"),
+            ("Service.v1.serving.knative.dev", "ns", "e"),
+        ]
+        .map(|(a, b, c)| (a.to_string(), b.to_string(), c.to_string()));
         assert_eq!(found, expected);
     }
 }

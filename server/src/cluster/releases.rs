@@ -36,6 +36,8 @@ pub struct Seen {
     pub kind: EntryKind,
     /// Its highest revision; a definition's generation.
     pub revision: i32,
+    /// A definition's.
+    pub uid: Option<String>,
     /// Helm's word; `deployed` for a definition.
     pub status: String,
     /// The installation it is labelled with.
@@ -115,6 +117,7 @@ fn seen(labels: &BTreeMap<String, String>, revision: i32, status: &str) -> Seen 
     Seen {
         kind: EntryKind::Helm,
         revision,
+        uid: None,
         status: status.to_owned(),
         installation: labels.get(INSTALLATION).cloned(),
         instance: labels.get(INSTANCE).cloned(),
@@ -362,6 +365,7 @@ fn definition(meta: &ObjectMeta) -> Seen {
     Seen {
         kind: EntryKind::ServiceDefinition,
         revision: i32::try_from(meta.generation.unwrap_or(0)).unwrap_or(i32::MAX),
+        uid: meta.uid.clone(),
         status: "deployed".into(),
         installation: labels.get(INSTALLATION).cloned(),
         instance: labels.get(INSTANCE).cloned(),

@@ -52,6 +52,11 @@ pub async fn retry_instance(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task, 
     if busy {
         return Err(Problem::conflict("It is being tried already.").into());
     }
+    // Who agreed that it takes over what stands in its place did so for the next try, too.
+    let payload = match db::queue::undone(&mut tx, id, kind.as_str()).await? {
+        Some(undone) if undone["adopt"] == true => json!({"adopt": true}),
+        _ => json!({}),
+    };
     let task = NewTask {
         kind: kind.as_str(),
         instance_id: id,
@@ -59,7 +64,7 @@ pub async fn retry_instance(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task, 
         priority,
         run_after: None,
         max_attempts: attempts,
-        payload: json!({}),
+        payload,
         reason: "retried by a person",
         requested_by: &actor.name,
         act: Act::PersonChange,

@@ -67,13 +67,14 @@ impl Kubernetes {
         }
         attempt.step("Apply the definition").await?;
         let applied = self.apply_exactly(&api, job).await?;
-        // By its generation drift tells a person's edit from ours.
+        // By its generation drift tells a person's edit from ours, and by its uid what somebody put in its place.
         let generation = applied.metadata.generation.unwrap_or(0);
+        let revision = i32::try_from(generation).unwrap_or(i32::MAX);
         let task = &attempt.task;
         if !db::instance::record_revision(
             &attempt.pool,
             job.instance_id,
-            i32::try_from(generation).unwrap_or(i32::MAX),
+            (revision, applied.metadata.uid.as_deref()),
             task.id,
             task.token,
         )

@@ -277,9 +277,15 @@ async fn q5_an_attempt_that_lost_its_lease_changes_nothing() {
         .await
         .unwrap();
     assert!(
-        !svcforge::db::instance::record_revision(&lane.app.db.pool, lane.id, 9, old.id, old.token)
-            .await
-            .unwrap()
+        !svcforge::db::instance::record_revision(
+            &lane.app.db.pool,
+            lane.id,
+            (9, None),
+            old.id,
+            old.token
+        )
+        .await
+        .unwrap()
     );
     let late: i64 = sqlx::query_scalar(
         "select (select count(*) from task_log) + (select count(*) from task_step)",
@@ -553,4 +559,38 @@ async fn q11_history_is_dropped_by_partition() {
     queue::drop_old_partitions(pool, 12).await.unwrap();
     let left: (i64, i64, bool) = sqlx::query_as("select (select count(*) from task_history), (select count(*) from task_log), to_regclass('task_history_2020_01') is null").fetch_one(pool).await.unwrap();
     assert_eq!(left, (1, 0, true));
+}
+
+/// The machine decides by what it has read, and a person may have removed the service since: its lane tells.
+#[tokio::test]
+async fn nothing_but_its_removal_is_asked_of_what_goes() {
+    let lane = Lane::new().await;
+    let new = |kind| NewTask {
+        kind,
+        instance_id: lane.id,
+        team_id: lane.app.team,
+        priority: Priority::Upgrade,
+        run_after: None,
+        max_attempts: 3,
+        payload: json!({}),
+        reason: "test",
+        requested_by: "reconciler",
+        act: Act::Upgrade,
+        rollout_type: Some("cache"),
+    };
+    let pool = &lane.app.db.pool;
+    for state in ["requested", "deleting", "deleted"] {
+        sqlx::query("update instance set state = $1 where state <> $1")
+            .bind(state)
+            .execute(pool)
+            .await
+            .unwrap();
+        for kind in ["upgrade", "provision", "deprovision"] {
+            let mut tx = pool.begin().await.unwrap();
+            let created = queue::enqueue_many(&mut tx, &[new(kind)]).await.unwrap();
+            let asked = state == "requested" || kind == "deprovision";
+            assert_eq!(created.len(), usize::from(asked), "{kind} while {state}");
+            tx.rollback().await.unwrap();
+        }
+    }
 }

@@ -237,6 +237,11 @@ async fn cancelling_work_that_waits_leaves_an_instance_one_can_retry() {
         assert!(std::time::Instant::now() < until);
         tokio::time::sleep(Duration::from_millis(10)).await;
     };
+    // That it takes over what stands in its place was a person's word, and holds for the next try.
+    sqlx::query(r#"update task set payload = '{"adopt": true}'"#)
+        .execute(&app.db.pool)
+        .await
+        .unwrap();
     assert_eq!(
         member
             .post(&format!("/api/v1/tasks/{task}/cancel"), json!({}))
@@ -256,6 +261,13 @@ async fn cancelling_work_that_waits_leaves_an_instance_one_can_retry() {
         202
     );
     app.wait(&id, &["ready"]).await;
+    let adopted =
+        "select payload = '{\"adopt\": true}' from task_history where outcome = 'succeeded'";
+    let adopted: bool = sqlx::query_scalar(adopted)
+        .fetch_one(&app.db.pool)
+        .await
+        .unwrap();
+    assert!(adopted);
 }
 
 #[tokio::test]

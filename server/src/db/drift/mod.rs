@@ -29,6 +29,8 @@ pub struct Known {
     pub namespace: String,
     /// The highest revision an attempt of ours recorded.
     pub revision: Option<i32>,
+    /// A definition's, as it was applied.
+    pub uid: Option<String>,
     /// What was kept of it, when it is not present.
     pub verdict: Option<String>,
 }
@@ -40,7 +42,7 @@ pub struct Known {
 pub async fn list_known(pool: &PgPool) -> sqlx::Result<Vec<Known>> {
     sqlx::query!(
         r#"select i.id as "id!", i.state = 'ready' as "ready!", i.kind = 'helm' as "helm!", i.release_name as "release_name!",
-                  i.release_namespace as "release_namespace!", i.release_revision,
+                  i.release_namespace as "release_namespace!", i.release_revision, i.release_uid,
                   d.verdict as "verdict?"
            from instance i left join instance_drift d on d.instance_id = i.id where i.state <> 'deleted'"#
     )
@@ -55,6 +57,7 @@ pub async fn list_known(pool: &PgPool) -> sqlx::Result<Vec<Known>> {
                 release: r.release_name,
                 namespace: r.release_namespace,
                 revision: r.release_revision,
+                uid: r.release_uid,
                 verdict: r.verdict,
             })
             .collect()

@@ -26,23 +26,25 @@ pub async fn repoint(
     Ok(())
 }
 
-/// Records the Helm revision that an attempt is about to write. Fenced: false when the attempt has lost its lease.
+/// Records the Helm revision that an attempt is about to write, or the generation of the definition that it applied and its uid. Fenced:
+/// false when the attempt has lost its lease.
 ///
 /// # Errors
 /// From Postgres.
 pub async fn record_revision(
     pool: &PgPool,
     id: Uuid,
-    revision: i32,
+    (revision, uid): (i32, Option<&str>),
     task: Uuid,
     token: i64,
 ) -> sqlx::Result<bool> {
     let recorded = sqlx::query!(
-        "update instance set release_revision = $2, release_token = $4 where id = $1 and exists (select from task where id = $3 and token = $4)",
+        "update instance set release_revision = $2, release_token = $4, release_uid = $5 where id = $1 and exists (select from task where id = $3 and token = $4)",
         id,
         revision,
         task,
-        token
+        token,
+        uid
     )
     .execute(pool)
     .await?;

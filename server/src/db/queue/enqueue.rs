@@ -113,8 +113,9 @@ pub async fn enqueue(db: &mut PgConnection, new: NewTask<'_>) -> sqlx::Result<En
     })
 }
 
-/// Asks for many tasks at once, in a fixed number of statements. Where one of its kind waits already nothing is asked. Returns
-/// instance and task of those that were created. Locks the lanes.
+/// Asks for many tasks at once, in a fixed number of statements. Where one of its kind waits already nothing is asked, nor of an instance
+/// that a person has removed since it was looked at, except for its removal. Returns instance and task of those that were created. Locks
+/// the lanes.
 ///
 /// # Errors
 /// From Postgres.
@@ -133,13 +134,15 @@ pub async fn enqueue_many(
     let created = sqlx::query!(
         "insert into task (id, kind, instance_id, team_id, state, priority, run_after, max_attempts, payload, reason, requested_by, traceparent,
                            act, rollout_type)
-         select id, kind, instance_id, team_id,
+         select n.id, n.kind, instance_id, n.team_id,
                 case when run_after > now() then 'parked' when rollout_type is not null then 'gated' else 'blocked' end,
                 priority, coalesce(run_after, now()), max_attempts, payload, reason, requested_by, $12, act, rollout_type
          from unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[], $5::smallint[], $6::timestamptz[], $7::int[], $8::jsonb[], $9::text[],
                      $10::text[], $11::text[], $13::text[])
               as n (id, kind, instance_id, team_id, priority, run_after, max_attempts, payload, reason, requested_by, act, rollout_type)
-         order by id
+              join instance i on i.id = n.instance_id
+         where n.kind = 'deprovision' or i.state not in ('deleting', 'deleted')
+         order by n.id
          on conflict (instance_id, kind) where state <> 'running' do nothing
          returning id, instance_id",
         &ids,
@@ -243,6 +246,27 @@ pub async fn has_failed(db: &mut PgConnection, instance: Uuid, kind: &str) -> sq
     )
     .fetch_one(db)
     .await
+}
+
+/// What the newest ended task of that kind was to do, unless it did it.
+///
+/// # Errors
+/// From Postgres.
+pub async fn undone(
+    db: &mut PgConnection,
+    instance: Uuid,
+    kind: &str,
+) -> sqlx::Result<Option<Value>> {
+    let newest = sqlx::query!(
+        "select payload, outcome from task_history where instance_id = $1 and kind = $2 order by finished_at desc limit 1",
+        instance,
+        kind
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(newest
+        .filter(|t| t.outcome != "succeeded")
+        .map(|t| t.payload))
 }
 
 /// Whether a task of one of these kinds waits or runs for the instance; an upgrade of the machine's own that has not started does not

@@ -15,7 +15,7 @@ pub use cancel::{Cancelled, cancel, drop_machine_upgrade, overtake, overtake_man
 pub use claim::{Beat, Claimed, claim, clear_payload, heartbeat, hold, hold_lane, payload};
 pub use enqueue::{
     Enqueued, NewTask, Priority, admit, enqueue, enqueue_many, has_failed, has_open, keep_gated,
-    look, under_way,
+    look, under_way, undone,
 };
 pub use finish::{Outcome, Return, finish, finish_many, give_back};
 pub use history::{drop_old_partitions, ensure_partitions};

@@ -84,18 +84,23 @@ pub fn uninstall(job: &Job, timeout: Duration) -> Result<Vec<String>, Fault> {
     ])
 }
 
-/// What Helm's words mean: an outage, a refusal that no second attempt mends, or a failure.
-pub fn judge(stderr: &str) -> Fault {
+/// What Helm's words mean: an outage, a refusal that no second attempt mends, or a failure. `server` is the API's address, as Helm was
+/// given it.
+pub fn judge(stderr: &str, server: &str) -> Fault {
     let words = last_words(stderr);
-    let has = |needles: &[&str]| needles.iter().any(|n| stderr.contains(n));
+    let own = own_words(stderr);
+    let has = |needles: &[&str]| needles.iter().any(|n| own.contains(n));
     if has(&["being terminated"]) {
         return Fault::Outage {
             what: "a namespace that is being removed".into(),
             error: words,
         };
     }
-    let cut_off = request_failed(stderr);
-    if cut_off
+    // Before anything is asked of the API: what could not be reached then is what a schema refers to.
+    if has(&["values don't meet the specifications"]) {
+        return Fault::Rejected(words);
+    }
+    if request_failed(&own, server)
         || has(&[
             "connection refused",
             "connection reset",
@@ -106,10 +111,13 @@ pub fn judge(stderr: &str) -> Fault {
             "etcdserver",
             "too many requests",
             "server is currently unable to handle",
+            "unable to return a response in the time allotted",
             "Internal error occurred",
             "failed calling webhook",
             "unexpected EOF",
+            "unexpected error when reading response body",
             "http2: client connection lost",
+            "server sent GOAWAY",
         ])
     {
         return Fault::Outage {
@@ -123,7 +131,6 @@ pub fn judge(stderr: &str) -> Fault {
         "error calling",
         "YAML parse error",
         "error converting YAML",
-        "values don't meet the specifications",
         "unable to build kubernetes objects",
         "error validating data",
         "is invalid:",
@@ -134,16 +141,27 @@ pub fn judge(stderr: &str) -> Fault {
     Fault::Failed(words)
 }
 
-/// Whether a request got no answer: Go's HTTP client names method, address and cause then. Not when Helm's own timeout ended it: what it
-/// waited for took too long.
-fn request_failed(words: &str) -> bool {
-    // A log line quotes what is quoted.
-    let words = words.replace("\\\"", "\"");
-    let methods = ["Get", "Head", "Post", "Put", "Patch", "Delete"];
+/// Whether a request to the API got no answer: Go's HTTP client names method, address and cause then. Not when Helm's own timeout ended
+/// it: what it waited for took too long.
+fn request_failed(own: &str, server: &str) -> bool {
+    let (server, methods) = (
+        server.trim_end_matches('/'),
+        ["Get", "Head", "Post", "Put", "Patch", "Delete"],
+    );
     let named = methods
         .iter()
-        .any(|m| words.contains(&format!("{m} \"https://")));
-    named && (!words.contains("context deadline exceeded") || words.contains("Client.Timeout"))
+        .any(|m| own.contains(&format!("{m} \"{server}/")));
+    named && (!own.contains("context deadline exceeded") || own.contains("Client.Timeout"))
+}
+
+/// What Helm itself says, its log included, and not what a chart's hook has printed between. A log line quotes what is quoted.
+fn own_words(stderr: &str) -> String {
+    let (before, last) = stderr.split_at(stderr.rfind("Error:").unwrap_or(0));
+    let log = before
+        .lines()
+        .filter(|l| l.starts_with("level=") || l.contains(" [debug] "));
+    let own: Vec<&str> = log.chain([last]).collect();
+    own.join("\n").replace("\\\"", "\"")
 }
 
 /// Helm's own words, without what it says around them.
@@ -174,28 +192,48 @@ mod tests {
         assert_eq!(label_value("-x,y=z-"), "x_y_z");
     }
 
+    const SERVER: &str = "https://127.0.0.1:1/";
+
     #[test]
     fn helms_words_are_judged() {
         assert!(matches!(
-            judge("Error: Kubernetes cluster unreachable: dial tcp: connection refused"),
+            judge(
+                "Error: Kubernetes cluster unreachable: dial tcp: connection refused",
+                SERVER
+            ),
             Fault::Outage { .. }
         ));
         // As Helm 4 said it when the API server went away in the middle of an upgrade.
         let cut = r#"Error: UPGRADE FAILED: error validating "": error validating data: failed to download openapi: Get "https://127.0.0.1:1/openapi/v2?timeout=32s": EOF"#;
-        assert!(matches!(judge(cut), Fault::Outage { .. }));
+        assert!(matches!(judge(cut, SERVER), Fault::Outage { .. }));
+        assert!(matches!(judge(cut, "https://other"), Fault::Rejected(_)));
         let debug = r#"level=DEBUG msg="uninstall: Failed to delete release" error="[unable to build kubernetes objects for delete: Get \"https://127.0.0.1:1/api\": EOF]"
 Error: failed to delete release: x"#;
-        assert!(matches!(judge(debug), Fault::Outage { .. }));
+        assert!(matches!(judge(debug, SERVER), Fault::Outage { .. }));
         let late = r#"Error: UPGRADE FAILED: Get "https://127.0.0.1:1/apis/batch/v1": context deadline exceeded"#;
-        assert!(matches!(judge(late), Fault::Failed(_)));
+        assert!(matches!(judge(late, SERVER), Fault::Failed(_)));
         assert_eq!(
-            judge("level=WARN\nError: UPGRADE FAILED: template: web/templates/a.yaml:3: execution error at (web/a.yaml:3:4): no size"),
+            judge(
+                "level=WARN\nError: UPGRADE FAILED: template: web/templates/a.yaml:3: execution error at (web/a.yaml:3:4): no size",
+                SERVER
+            ),
             Fault::Rejected("UPGRADE FAILED: template: web/templates/a.yaml:3: execution error at (web/a.yaml:3:4): no size".into())
         );
         assert!(matches!(
-            judge("Error: UPGRADE FAILED: timed out"),
+            judge("Error: UPGRADE FAILED: timed out", SERVER),
             Fault::Failed(_)
         ));
-        assert_eq!(judge(""), Fault::Failed("Helm ended without a word".into()));
+        assert_eq!(
+            judge("", SERVER),
+            Fault::Failed("Helm ended without a word".into())
+        );
+    }
+
+    #[test]
+    fn what_a_hook_or_a_schema_could_not_reach_is_no_outage_of_the_api() {
+        let hook = "Post \"https://payments/\": dial tcp: connection refused\nError: UPGRADE FAILED: post-upgrade hooks failed: job a failed: BackoffLimitExceeded";
+        assert!(matches!(judge(hook, SERVER), Fault::Failed(_)));
+        let schema = "Error: UPGRADE FAILED: values don't meet the specifications of the schema(s) in the following chart(s):\nweb:\nHTTP request failed for https://schemas/a: Get \"https://schemas/a\": dial tcp: lookup schemas: no such host";
+        assert!(matches!(judge(schema, SERVER), Fault::Rejected(_)));
     }
 }

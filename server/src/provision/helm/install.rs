@@ -88,7 +88,7 @@ impl Kubernetes {
         if !db::instance::record_revision(
             &attempt.pool,
             job.instance_id,
-            next,
+            (next, None),
             attempt.task.id,
             attempt.task.token,
         )

@@ -1,6 +1,5 @@
 //! Before the next attempt, never beside a live one: whose release is it, and did a dead attempt of ours leave it pending?
 
-use super::Workdir;
 use crate::{
     cluster::release::{self, Head},
     db::{self, event::NewEvent},
@@ -36,14 +35,7 @@ impl Kubernetes {
         let namespace = &job.work.release_namespace;
         if head.status == "uninstalling" {
             attempt.step("Finish an interrupted removal").await?;
-            let dir = Workdir::new(&self.helm.tmp)?;
-            self.helm
-                .run(
-                    &super::argv::uninstall(job, self.helm.timeout)?,
-                    &dir,
-                    attempt,
-                )
-                .await?;
+            self.uninstall(job, head, attempt).await?;
             return tell(
                 job,
                 attempt,

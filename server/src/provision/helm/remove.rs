@@ -61,19 +61,39 @@ impl Kubernetes {
             });
             self.keep(job, own, days, attempt).await?;
         }
-        if head.is_some() {
+        if let Some(head) = &head {
             attempt.step("Run Helm").await?;
-            let dir = Workdir::new(&self.helm.tmp)?;
-            self.helm
-                .run(&uninstall(job, self.helm.timeout)?, &dir, attempt)
-                .await?;
+            self.uninstall(job, head, attempt).await?;
         }
         attempt.step("Wait until nothing is left").await?;
-        self.wait_gone(job, &objects, &claims, attempt).await?;
+        self.wait_gone(job, objects, &claims, attempt).await?;
         if days.is_none() {
             cluster::delete_credentials(&self.clients, &self.installation, job).await?;
         }
         Ok(())
+    }
+
+    /// Has Helm remove the release. It says that it did where it could not read the release at all (`--ignore-not-found` of Helm 4): its
+    /// record tells.
+    pub(super) async fn uninstall(
+        &self,
+        job: &Job,
+        head: &release::Head,
+        attempt: &Attempt,
+    ) -> Result<(), Fault> {
+        let dir = Workdir::new(&self.helm.tmp)?;
+        let argv = uninstall(job, self.helm.timeout)?;
+        self.helm
+            .run(&argv, &dir, attempt)
+            .await
+            .map_err(not_refused)?;
+        match self.own_head(job).await? {
+            Some(now) if now == *head => Err(Fault::Outage {
+                what: "the Kubernetes API".into(),
+                error: "Helm could not read the release and removed nothing".into(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Records what will be left, before anything goes: afterwards a manifest that says so may be gone.
@@ -110,14 +130,14 @@ impl Kubernetes {
     async fn wait_gone(
         &self,
         job: &Job,
-        objects: &[ObjectRef],
+        mut objects: Vec<ObjectRef>,
         claims: &[ObjectRef],
         attempt: &Attempt,
     ) -> Result<(), Fault> {
         let until = tokio::time::Instant::now() + self.helm.timeout;
         let mut said = String::new();
         loop {
-            let mut left = cluster::still_there(&self.clients, objects).await?;
+            let mut left = cluster::still_there(&self.clients, &objects).await?;
             if left.is_empty() {
                 // Claims go after the pods that use them.
                 left = cluster::delete_claims(&self.clients, claims).await?;
@@ -130,7 +150,19 @@ impl Kubernetes {
                 None if left.is_empty() => {}
                 None => {
                     let of = (&*job.work.release_namespace, &*job.work.release_name);
-                    cluster::delete_released(&self.clients, of, objects).await?;
+                    let deleted = cluster::delete_released(&self.clients, of, &objects).await?;
+                    for other in &deleted.others {
+                        let what =
+                            format!("left alone: {} {} is another's", other.kind, other.name);
+                        attempt.log("svcforge", &what);
+                    }
+                    if !(deleted.spared.is_empty() && deleted.others.is_empty()) {
+                        // Helm would never remove them: what is left is listed as such, and not waited for.
+                        objects
+                            .retain(|o| !deleted.spared.contains(o) && !deleted.others.contains(o));
+                        self.keep(job, deleted.spared, None, attempt).await?;
+                        continue;
+                    }
                 }
             }
             if left.is_empty() {
@@ -149,5 +181,13 @@ impl Kubernetes {
                 () = tokio::time::sleep(LOOK) => {}
             }
         }
+    }
+}
+
+/// A removal that Helm refuses may succeed later: a kind that nobody knows at the moment comes back with its definition.
+fn not_refused(fault: Fault) -> Fault {
+    match fault {
+        Fault::Rejected(why) => Fault::Failed(why),
+        other => other,
     }
 }

@@ -27,6 +27,8 @@ pub struct Helm {
     pub guard: PathBuf,
     /// A kubeconfig with nothing but the one cluster.
     pub kubeconfig: PathBuf,
+    /// That cluster's API, as the kubeconfig names it.
+    pub server: String,
     /// The folder it is in, gone with the last user.
     pub home: std::sync::Arc<Workdir>,
     /// Where folders of runs are made.
@@ -85,7 +87,7 @@ impl Helm {
                 what: "Postgres".into(),
                 error: "no heartbeat was acknowledged, so Helm was stopped".into(),
             }),
-            Ok(_) => Err(judge(&words)),
+            Ok(_) => Err(judge(&words, &self.server)),
             Err(error) => Err(Fault::Failed(format!("Helm's end was not seen: {error}"))),
         }
     }

@@ -73,6 +73,7 @@ pub fn judge_seen(known: &Known, seen: Option<&Seen>, eyes: Eyes<'_>) -> Finding
         EntryKind::Helm => "revision",
         EntryKind::ServiceDefinition => "generation",
     };
+    let another = known.uid.is_some() && known.uid != seen.uid;
     match known.revision {
         // Numbers begin anew with what replaced it.
         Some(_) if seen.installation.as_deref() != Some(eyes.installation) => Finding::Changed {
@@ -80,6 +81,13 @@ pub fn judge_seen(known: &Known, seen: Option<&Seen>, eyes: Eyes<'_>) -> Finding
             detail: format!(
                 "somebody replaced it: {what} {} is not labelled as svcforge's",
                 seen.revision
+            ),
+        },
+        Some(_) if another => Finding::Changed {
+            revision: None,
+            detail: format!(
+                "somebody replaced it: {} is another object of that name",
+                known.release
             ),
         },
         Some(ours) if seen.revision > ours => Finding::Changed {
@@ -220,6 +228,7 @@ mod tests {
             release: "db".into(),
             namespace: "ns".into(),
             revision,
+            uid: None,
             verdict: None,
         }
     }
@@ -228,6 +237,7 @@ mod tests {
         Seen {
             kind: EntryKind::Helm,
             revision,
+            uid: None,
             status: status.into(),
             installation: Some("me".into()),
             instance: None,
@@ -313,6 +323,20 @@ mod tests {
                 "uninstalled and installed by hand: its numbers begin anew"
             );
         }
+        let definition = |uid: &str| Seen {
+            uid: Some(uid.into()),
+            ..seen(1, "deployed")
+        };
+        let applied = Known {
+            uid: Some("a".into()),
+            ..known(Some(1))
+        };
+        let found = |uid: &str| judge_seen(&applied, Some(&definition(uid)), eyes(0, 0));
+        assert_eq!(found("a"), Finding::Present);
+        assert!(
+            matches!(found("b"), Finding::Changed { revision: None, .. }),
+            "a definition that was replaced, labels and all"
+        );
     }
 
     #[test]

@@ -211,7 +211,8 @@ fn helms_kubeconfig_holds_one_cluster_only() {
         let out = dir
             .path()
             .join(format!("out-{}", context.unwrap_or("current")));
-        cluster::write_for_helm(&settings(context), &out).unwrap();
+        let api = cluster::write_for_helm(&settings(context), &out).unwrap();
+        assert_eq!(api, server);
         let text = fs::read_to_string(&out).unwrap();
         assert!(text.contains(server) && !text.contains(other), "{text}");
     }

@@ -331,7 +331,7 @@ async fn c2_c3_a_hook_that_times_out() {
 }
 
 /// Helm forgets a release though it could not delete all of it, when it cannot read an object at that moment: what is left goes all the
-/// same.
+/// same. What Helm would have spared stays, is listed, and holds nothing up.
 #[tokio::test]
 async fn what_helm_has_forgotten_is_removed() {
     let app = with_worker().await;
@@ -342,9 +342,69 @@ async fn what_helm_has_forgotten_is_removed() {
     let (namespace, release) = place(&app.wait(&id, &["ready"]).await);
     let record = format!("owner=helm,name={release}");
     kubectl(&["-n", &namespace, "delete", "secret", "-l", &record]);
+    let theirs = "app.kubernetes.io/managed-by=kustomize";
+    kubectl(&[
+        "-n",
+        &namespace,
+        "label",
+        "service",
+        &release,
+        "--overwrite",
+        theirs,
+    ]);
     member.delete(&format!("/api/v1/instances/{id}")).await;
     app.wait(&id, &["deleted"]).await;
-    for kind in ["deployment", "service"] {
-        assert!(!try_kubectl(&["-n", &namespace, "get", kind, &release]).0);
+    let there = |kind: &str| try_kubectl(&["-n", &namespace, "get", kind, &release]).0;
+    assert!(!there("deployment") && there("service"));
+    let left: Vec<(String, String)> =
+        sqlx::query_as("select kind, name from leftover where gone_at is null")
+            .fetch_all(&app.db.pool)
+            .await
+            .unwrap();
+    assert_eq!(left, [("Service".to_owned(), release.clone())]);
+}
+
+/// Of kinds that are not built in, too: "removed" means that nothing is left.
+#[tokio::test]
+async fn other_kinds_are_removed_and_waited_for() {
+    let app = with_worker().await;
+    let held = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: \"{{ .Release.Name }}\", finalizers: [example.org/held]}\n---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: \"{{ .Release.Name }}\"}\n";
+    publish_chart(&app, "1.0.0", &format!("{CONFIG}---\n{held}")).await;
+    let member = app.client("member");
+    for forgotten in [false, true] {
+        let id = member
+            .ask("x", &format!("kinds-{forgotten}"), json!({}))
+            .await;
+        let (namespace, release) = place(&app.wait(&id, &["ready"]).await);
+        if forgotten {
+            let record = format!("owner=helm,name={release}");
+            kubectl(&["-n", &namespace, "delete", "secret", "-l", &record]);
+        }
+        member.delete(&format!("/api/v1/instances/{id}")).await;
+        let lease = |more: &[&str]| {
+            let args = [&["-n", &namespace, "get", "lease", &release][..], more].concat();
+            try_kubectl(&args)
+        };
+        crate::support::proxy::until("it goes", Duration::from_secs(30), async || {
+            let ending = ["-o", "jsonpath={.metadata.deletionTimestamp}"];
+            !lease(&ending).1.is_empty() && !try_kubectl(&["get", "clusterrole", &release]).0
+        })
+        .await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (_, page) = member.get(&format!("/api/v1/instances/{id}")).await;
+        assert_eq!(page["state"], "deleting", "it is not removed yet");
+        let free = r#"{"metadata": {"finalizers": null}}"#;
+        kubectl(&[
+            "-n",
+            &namespace,
+            "patch",
+            "lease",
+            &release,
+            "--type=merge",
+            "-p",
+            free,
+        ]);
+        app.wait(&id, &["deleted"]).await;
+        assert!(!lease(&[]).0);
     }
 }

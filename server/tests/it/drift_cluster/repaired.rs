@@ -138,8 +138,11 @@ async fn a_definition_that_somebody_replaced_is_put_back() {
     let (_, page) = member.get(&format!("/api/v1/instances/{id}")).await;
     assert_eq!(events(&logs, "drift.changed").len(), 1, "{page:#}");
     put_back(&app, &r, &id).await;
-    let found = kubectl(&["-n", &namespace, "get", "svcdef", &name, "-o", "json"]);
-    let found: Value = serde_json::from_str(&found).unwrap();
+    let read = || -> Value {
+        let found = kubectl(&["-n", &namespace, "get", "svcdef", &name, "-o", "json"]);
+        serde_json::from_str(&found).unwrap()
+    };
+    let mut found = read();
     assert_eq!(
         json!([
             found["spec"]["image"],
@@ -149,6 +152,26 @@ async fn a_definition_that_somebody_replaced_is_put_back() {
         ]),
         json!(["nginx:1", {"A": "1"}, null, id])
     );
+    // With its labels and in its first generation, as `kubectl replace --force` leaves it.
+    found["spec"]["image"] = json!("nginx:2");
+    for own in [
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "managedFields",
+    ] {
+        found["metadata"].as_object_mut().unwrap().remove(own);
+    }
+    kubectl(&["-n", &namespace, "delete", "svcdef", &name]);
+    apply(&[found]);
+    r.tick_well().await;
+    assert_eq!(
+        member.get(&format!("/api/v1/instances/{id}")).await.1["drift"],
+        "changed"
+    );
+    put_back(&app, &r, &id).await;
+    assert_eq!(read()["spec"]["image"], "nginx:1");
     member.delete(&format!("/api/v1/instances/{id}")).await;
     app.wait(&id, &["deleted"]).await;
 }

@@ -240,7 +240,8 @@ async fn an_api_that_goes_at_any_moment_costs_no_attempt() {
         app.wait(id, &["ready"]).await;
     }
     let mut last = None;
-    for round in 0..if long() { 30 } else { 4 } {
+    let rounds = if long() { 30 } else { 4 };
+    for round in 0..rounds {
         for id in &ids {
             let path = format!("/api/v1/instances/{id}");
             let version = member.get(&path).await.1["version"].clone();
@@ -270,4 +271,21 @@ async fn an_api_that_goes_at_any_moment_costs_no_attempt() {
         .unwrap();
         assert!(punished.is_empty(), "round {round}: {punished:#?}");
     }
+    // A refusal would end a task at once, and without an attempt that failed.
+    let failed: Vec<(String, Option<String>)> =
+        sqlx::query_as("select kind, error from task_history where outcome <> 'succeeded'")
+            .fetch_all(&app.db.pool)
+            .await
+            .unwrap();
+    assert!(failed.is_empty(), "{failed:#?}");
+    let states = "select state, count(*) from instance group by 1 order by 1";
+    let states: Vec<(String, i64)> = sqlx::query_as(states)
+        .fetch_all(&app.db.pool)
+        .await
+        .unwrap();
+    let (deleted, ready) = (rounds - 1, 5);
+    assert_eq!(
+        states,
+        [("deleted".to_owned(), deleted), ("ready".to_owned(), ready)]
+    );
 }

@@ -55,7 +55,7 @@ pub async fn provisioner(app: &TestApp, timeout: Duration) -> Arc<dyn Provisione
         kubeconfig: Some(kubeconfig()),
         ..Default::default()
     };
-    cluster::write_for_helm(&named, &private).unwrap();
+    let server = cluster::write_for_helm(&named, &private).unwrap();
     let installation = db::installation::load(&app.db.pool).await.unwrap();
     Arc::new(Kubernetes {
         clients: clients().await,
@@ -63,6 +63,7 @@ pub async fn provisioner(app: &TestApp, timeout: Duration) -> Arc<dyn Provisione
             bin: helm_bin(),
             guard: svcforge_bin(),
             kubeconfig: private,
+            server,
             home: Arc::new(home),
             tmp: std::env::temp_dir(),
             timeout,

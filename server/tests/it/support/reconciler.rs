@@ -83,6 +83,7 @@ pub fn seen(revision: i32, installation: Option<&str>) -> Seen {
     Seen {
         kind: EntryKind::Helm,
         revision,
+        uid: None,
         status: "deployed".into(),
         installation: installation.map(str::to_owned),
         instance: None,
