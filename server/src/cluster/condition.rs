@@ -59,6 +59,11 @@ pub fn set_conditions(
     ]
 }
 
+/// Whether every one of `new` is in `old` as it is. Of other types there may be others': those are not ours to say.
+pub fn same_conditions(old: &[Condition], new: &[Condition]) -> bool {
+    new.iter().all(|one| old.contains(one))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -22,7 +22,7 @@ mod watch;
 mod workflow;
 
 pub use client::{Clients, connect};
-pub use condition::{Condition, set_conditions};
+pub use condition::{Condition, same_conditions, set_conditions};
 pub use definition::{
     NAME_RULE, ServiceDefinition, ServiceDefinitionSpec, ServiceDefinitionStatus,
 };

@@ -403,4 +403,45 @@ mod tests {
             )
         );
     }
+
+    /// Where pods may not be read, or none could be made, the sentence comes from the Deployment's conditions.
+    #[test]
+    fn a_rollout_that_is_given_up_has_failed_with_or_without_pods() {
+        let none: [Pod; 0] = [];
+        let with = |conditions: Value| {
+            let status = json!({"observedGeneration": 1, "replicas": 3, "updatedReplicas": 2, "availableReplicas": 2, "conditions": conditions});
+            deploy(json!({"replicas": 3}), status, 1)
+        };
+        let given_up = with(
+            json!([{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded",
+            "message": "ReplicaSet \"web-1\" has timed out progressing."}]),
+        );
+        let part = deployment(&given_up, &none);
+        assert_eq!(
+            (part.verdict, part.sentence.as_str()),
+            (
+                Verdict::Failed,
+                "2 of 3 pods ready: ReplicaSet \"web-1\" has timed out progressing."
+            )
+        );
+        let part = deployment(&given_up, &[waiting_pod("ImagePullBackOff")]);
+        assert_eq!(
+            part.sentence, "2 of 3 pods ready: cannot pull image ghcr.io/x:1",
+            "a pod knows better"
+        );
+        let refused = with(
+            json!([{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota: q"}]),
+        );
+        let part = deployment(&refused, &none);
+        assert_eq!(part.verdict, Verdict::Failed);
+        assert!(
+            part.sentence.starts_with("2 of 3 pods ready: "),
+            "{}",
+            part.sentence
+        );
+        let going_on = with(
+            json!([{"type": "Progressing", "status": "True", "reason": "ReplicaSetUpdated", "message": "m"}]),
+        );
+        assert_eq!(deployment(&going_on, &none).verdict, Verdict::Progressing);
+    }
 }

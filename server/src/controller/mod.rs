@@ -31,11 +31,21 @@ pub const PAUSED: &str = "svcforge.dev/paused";
 fn as_refusal(fault: crate::provision::Fault) -> crate::provision::Fault {
     use crate::provision::Fault;
     match fault {
-        Fault::Outage { error, .. }
-            if error.contains("exceeded quota") || error.contains("denied the request") =>
+        Fault::Outage { error, .. } | Fault::Failed(error)
+            if ["exceeded quota", "denied the request", "denied request"]
+                .iter()
+                .any(|words| error.contains(words)) =>
         {
             Fault::Rejected(error)
         }
         other => other,
     }
+}
+
+/// What the status of an older spec must say in its stead while the newer one cannot be applied. None of what is not the newest itself.
+fn not_taken_up(fault: &crate::provision::Fault) -> Option<String> {
+    use crate::provision::Fault;
+    let stale = matches!(fault, Fault::Outage { what, .. } if what == passes::STALE);
+    let why = crate::cluster::trouble::plain(&fault.to_string());
+    (!stale).then(|| format!("the newest spec could not be applied yet: {why}"))
 }

@@ -11,7 +11,7 @@ use crate::{
 use k8s_openapi::NamespaceResourceScope;
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::{Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams},
     core::object::HasStatus,
     runtime::{controller::Action, reflector::ObjectRef},
 };
@@ -24,6 +24,9 @@ use std::{
 };
 use tokio::{sync::mpsc, time::Instant};
 use tracing::{Instrument, Span};
+
+/// What a pass over what is not the newest waits for.
+pub(super) const STALE: &str = "the watch to show the newest of it";
 
 pub(super) type Key<K> = ObjectRef<Guarded<K>>;
 
@@ -144,6 +147,33 @@ impl<K: Resource<DynamicType = ()> + HasStatus + 'static> Shared<K> {
         Ok(())
     }
 
+    /// Asks the API server whether `of` is still the newest, before a pass overwrites or deletes what another may have written: a watch may
+    /// be cut without knowing, a relist may show what was, and two controllers would go on undoing each other's work.
+    ///
+    /// # Errors
+    /// [`Fault::Outage`] where it is not: the watch has yet to show what is there.
+    pub async fn must_be_newest(&self, of: &K) -> Result<(), Fault>
+    where
+        K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        let api: Api<K> = Api::namespaced(self.client.clone(), &self.namespace);
+        // By `list`, a right that every installation has given.
+        let named = ListParams::default().fields(&format!("metadata.name={}", of.name_any()));
+        let found = api.list_metadata(&named).await?.items.into_iter().next();
+        let newest = found.is_some_and(|now| {
+            now.uid() == of.uid()
+                && now.metadata.generation == of.meta().generation
+                && now.metadata.deletion_timestamp.is_none()
+        });
+        if newest {
+            return Ok(());
+        }
+        Err(Fault::Outage {
+            what: STALE.into(),
+            error: "it has changed since, or is gone".into(),
+        })
+    }
+
     /// Sets a malformed object apart, or lets it in again. True when that is new.
     fn quarantine(&self, words: Words, key: &Key<K>, error: Option<&String>) -> bool {
         let mut all = lock(&self.quarantined);
@@ -160,8 +190,10 @@ impl<K: Resource<DynamicType = ()> + HasStatus + 'static> Shared<K> {
 /// Why an object is paused, if its annotation says so.
 pub(super) fn paused(of: &impl ResourceExt) -> Option<String> {
     match of.annotations().get(PAUSED)?.trim() {
-        "" | "false" | "0" => None,
-        "true" | "1" => Some(format!("paused by the annotation {PAUSED}")),
+        why if ["", "false", "0"].contains(&why.to_ascii_lowercase().as_str()) => None,
+        why if ["true", "1"].contains(&why.to_ascii_lowercase().as_str()) => {
+            Some(format!("paused by the annotation {PAUSED}"))
+        }
         why => Some(format!("paused by the annotation {PAUSED}: {}", plain(why))),
     }
 }

@@ -182,7 +182,7 @@ impl Controller {
             .touched_objects()
             .filter(|stage| std::future::ready(stage.is_ok()));
         let shared = Shared::new(client.clone(), &self.namespace, *pace, wake);
-        let cx = Arc::new(Workflows(shared));
+        let cx = Arc::new(Workflows::new(shared));
         let config = controller::Config::default()
             .concurrency(pace.concurrency)
             .debounce(pace.debounce);

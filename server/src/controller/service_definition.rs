@@ -3,6 +3,7 @@
 use super::{
     OF, as_refusal,
     dormant::Right,
+    not_taken_up,
     passes::{Pass, Shared, Words, lock, paused, version},
     plan::{Owned, Plan, plan},
     readiness::rollout,
@@ -34,8 +35,9 @@ use std::{
     collections::{BTreeMap, HashMap},
     fmt::Debug,
     sync::{Arc, Mutex},
+    time::Duration,
 };
-use tokio::time::Instant;
+use tokio::{sync::OnceCell, time::Instant};
 use tracing::Span;
 
 /// What it needs in the apps namespace. Pods are read where they may be, for better sentences.
@@ -53,10 +55,20 @@ pub(super) struct Stores {
     pub(super) pods: Store<Pod>,
 }
 
+/// What somebody else changed is put back so often within [`CALM`]; then a pause, for it may be another controller.
+const PUT_BACKS: u32 = 3;
+const CALM: Duration = Duration::from_secs(10);
+/// Pods are waited for so long at the start: without them a failure would be called a start.
+const PODS: Duration = Duration::from_secs(5);
+
 /// An apply, and what it came to.
 #[derive(Clone, Debug, PartialEq)]
 struct Applied {
     at: Instant,
+    /// The generation it was made from.
+    of: Option<i64>,
+    /// What was put back of late: how often, since when.
+    put_back: (u32, Instant),
     owned: Owned,
     /// As they came back.
     deployment: Arc<Deployment>,
@@ -71,6 +83,7 @@ pub(super) struct Definitions {
     applied: Mutex<HashMap<String, Applied>>,
     /// Resource versions that an apply returned: their echo in the watch tells nothing new.
     returned: Arc<Mutex<HashMap<String, String>>>,
+    pods_waited: OnceCell<()>,
 }
 
 impl Definitions {
@@ -80,6 +93,7 @@ impl Definitions {
             stores,
             applied: Mutex::default(),
             returned: Arc::default(),
+            pods_waited: OnceCell::new(),
         }
     }
 
@@ -135,38 +149,68 @@ impl Definitions {
         let deployment = match self.standing(of, owned).filter(|_| !dry_run) {
             Some(deployment) => deployment,
             None => {
+                let put_back = match self.touched(of, owned) {
+                    true if !dry_run => self.may_put_back(of).await?,
+                    _ => (0, Instant::now()),
+                };
                 let deployment: Deployment = self.apply(&owned.deployment, dry_run).await?;
                 let service: Service = self.apply(&owned.service, dry_run).await?;
                 let deployment = Arc::new(deployment);
                 if !dry_run {
-                    self.remember(of, owned, deployment.clone(), Arc::new(service));
+                    let applied = Applied {
+                        at: Instant::now(),
+                        of: of.metadata.generation,
+                        put_back,
+                        owned: owned.clone(),
+                        deployment: deployment.clone(),
+                        service: Arc::new(service),
+                    };
+                    lock(&self.applied).insert(of.name_any(), applied);
                 }
                 deployment
             }
         };
         let name = of.name_any();
+        let pods = self.stores.pods.wait_until_ready();
+        let waited = async { _ = tokio::time::timeout(PODS, pods).await };
+        self.pods_waited.get_or_init(|| waited).await;
         let mut pods = self.stores.pods.state();
         pods.retain(|p| p.labels().get(OF) == Some(&name));
         let pods = of_template(pods, &owned.deployment, &deployment);
         Ok(rollout(Some(&*deployment), &pods))
     }
 
-    fn remember(
-        &self,
-        of: &ServiceDefinition,
-        owned: &Owned,
-        deployment: Arc<Deployment>,
-        service: Arc<Service>,
-    ) {
-        lock(&self.applied).insert(
-            of.name_any(),
-            Applied {
-                at: Instant::now(),
-                owned: owned.clone(),
-                deployment,
-                service,
-            },
-        );
+    /// Whether what is there was written by another than this process's last apply, and no newer spec is the reason to write again.
+    fn touched(&self, of: &ServiceDefinition, owned: &Owned) -> bool {
+        let deployment = ObjectRef::from_obj(&owned.deployment);
+        let Some(there) = self.stores.deployments.get(&deployment) else {
+            return false;
+        };
+        let Some(last) = lock(&self.applied).get(&of.name_any()).cloned() else {
+            return true;
+        };
+        let spec = |d: &Deployment| (d.uid(), d.metadata.generation);
+        last.of == of.metadata.generation
+            && version(&*there) > version(&*last.deployment)
+            && spec(&there) != spec(&last.deployment)
+    }
+
+    /// Whether what another changed may be put back now; how often it was of late.
+    async fn may_put_back(&self, of: &ServiceDefinition) -> Result<(u32, Instant), Fault> {
+        self.shared.must_be_newest(of).await?;
+        let now = Instant::now();
+        let last = lock(&self.applied)
+            .get(&of.name_any())
+            .map(|a| a.put_back)
+            .filter(|(_, since)| since.elapsed() < CALM);
+        match last {
+            Some((PUT_BACKS.., _)) => Err(Fault::Outage {
+                what: "somebody else to leave its Deployment alone".into(),
+                error: format!("it was changed again each of {PUT_BACKS} times it was put back"),
+            }),
+            Some((times, since)) => Ok((times + 1, since)),
+            None => Ok((1, now)),
+        }
     }
 
     /// The newest known Deployment, where the very same was applied a moment ago and nobody has touched what is ours since: a rollout's
@@ -200,6 +244,15 @@ impl Definitions {
             && has_labels(&deployment)
             && is_ours(&deployment);
         as_applied.then_some(deployment)
+    }
+
+    /// How many pods are available of what runs, whatever spec it is of.
+    fn available(&self, of: &ServiceDefinition) -> i32 {
+        let key = ObjectRef::new(&of.name_any()).within(&self.shared.namespace);
+        let there = self.stores.deployments.get(&key);
+        there
+            .and_then(|d| d.status.as_ref()?.available_replicas)
+            .unwrap_or(0)
     }
 
     /// Writes the status if something of it differs.
@@ -249,7 +302,8 @@ impl Pass for Definitions {
         let owned = match plan(of) {
             Plan::Noop => return Ok(Action::await_change()),
             Plan::Refuse(faults) => {
-                self.write(of, status(of, &Seen::Refused(faults), crate::clock::now()))
+                let seen = Seen::Refused(faults, self.available(of));
+                self.write(of, status(of, &seen, crate::clock::now()))
                     .await?;
                 return Ok(self.shared.look_again(false));
             }
@@ -262,11 +316,22 @@ impl Pass for Definitions {
             (Ok(rollout), Some(why)) => Seen::Paused(rollout, why),
             (Err(fault @ Fault::Rejected(_)), _) => {
                 let why = crate::cluster::trouble::plain(&fault.to_string());
-                self.write(of, status(of, &Seen::Rejected(why), crate::clock::now()))
+                let seen = Seen::Rejected(why, self.available(of));
+                self.write(of, status(of, &seen, crate::clock::now()))
                     .await?;
                 return Err(fault);
             }
-            (Err(fault), _) => return Err(fault),
+            (Err(fault), _) => {
+                let told = of.status.as_ref().and_then(|s| s.observed_generation);
+                if told < of.metadata.generation
+                    && let Some(why) = not_taken_up(&fault)
+                {
+                    let seen = Seen::Waiting(why, self.available(of));
+                    // What keeps the apply from being answered may keep this from it, too.
+                    _ = self.write(of, status(of, &seen, crate::clock::now())).await;
+                }
+                return Err(fault);
+            }
         };
         let new = status(of, &seen, crate::clock::now());
         let ready = new.ready;

@@ -1,14 +1,15 @@
 //! The stages of a Workflow as a graph (contract §1.6): pure. Which may be created, which wait for whom, and what is wrong with the whole.
 
 use crate::cluster::{
-    ServiceDefinition, Stage, StageStatus, Workflow, WorkflowStatus, set_conditions, trouble::plain,
+    ServiceDefinition, Stage, StageStatus, Workflow, WorkflowStatus, same_conditions,
+    set_conditions, trouble::plain,
 };
 use jiff::Timestamp;
-use kube::ResourceExt;
+use kube::{ResourceExt, core::DeserializeGuard};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Longest name of a stage's ServiceDefinition.
-const LONGEST: usize = 63;
+pub(super) const LONGEST: usize = 63;
 
 /// Stages that can be worked on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub enum Child {
     Ours(Box<ServiceDefinition>),
     /// Somebody else's: never adopted, never overwritten.
     Foreign(String),
+    /// The Workflow's own, in a form that cannot be read.
+    Malformed(String),
 }
 
 /// What a stage needs.
@@ -37,7 +40,7 @@ pub enum StageNeed {
     Update,
     /// These are not ready yet.
     Wait(Vec<String>),
-    /// Its name is taken.
+    /// What has its name is another's, or cannot be read.
     Taken(String),
 }
 
@@ -148,6 +151,9 @@ impl Graph<'_> {
                 Some(Child::Foreign(owner)) => StageNeed::Taken(format!(
                     "{child} exists and is not this Workflow's ({owner}): remove it or rename the stage"
                 )),
+                Some(Child::Malformed(error)) => StageNeed::Taken(format!(
+                    "{child} is malformed: {error}. Correct it, or remove it to have it made anew"
+                )),
                 Some(Child::Missing) | None => {
                     let waits: Vec<String> = stage
                         .depends_on
@@ -197,9 +203,10 @@ impl Graph<'_> {
                             true => "Pending".to_owned(),
                             false => status.phase,
                         };
-                        match (of.is_ready(), status.ready) {
+                        let old = status.observed_generation < of.metadata.generation;
+                        match (of.is_ready(), old && of.status.is_some()) {
                             (true, _) => (true, phase, None),
-                            // Its status speaks of an older spec.
+                            // Its status speaks of an older spec: that one's failure may have been mended.
                             (false, true) => (
                                 false,
                                 "Pending".into(),
@@ -272,14 +279,24 @@ impl Graph<'_> {
     }
 }
 
-/// The status of one that cannot be worked on: what its stages were stays as it was.
-pub fn degraded(of: &Workflow, why: &str, now: Timestamp) -> WorkflowStatus {
+/// The status of one that cannot be worked on (`Degraded`), or not yet (`Pending`): what its stages were stays as it was.
+pub fn held(of: &Workflow, phase: &str, why: &str, now: Timestamp) -> WorkflowStatus {
     let old = of.status.clone().unwrap_or_default();
     let progress = match old.progress.is_empty() {
         true => format!("0/{}", of.spec.stages.len()),
         false => old.progress,
     };
-    whole(of, "Degraded", progress, Some(why.into()), old.stages, now)
+    whole(of, phase, progress, Some(why.into()), old.stages, now)
+}
+
+/// Whether there is anything to write.
+pub fn differs(old: Option<&WorkflowStatus>, new: &WorkflowStatus) -> bool {
+    let Some(old) = old else { return true };
+    let told = WorkflowStatus {
+        conditions: new.conditions.clone(),
+        ..old.clone()
+    };
+    told != *new || !same_conditions(&old.conditions, &new.conditions)
 }
 
 fn whole(
@@ -324,7 +341,7 @@ fn whole(
 }
 
 /// Whose an object is, towards a Workflow.
-pub fn child_of(workflow_uid: &str, found: Option<ServiceDefinition>) -> Child {
+pub fn child_of(workflow_uid: &str, found: Option<DeserializeGuard<ServiceDefinition>>) -> Child {
     let Some(found) = found else {
         return Child::Missing;
     };
@@ -333,7 +350,10 @@ pub fn child_of(workflow_uid: &str, found: Option<ServiceDefinition>) -> Child {
         .iter()
         .find(|o| o.controller == Some(true));
     match owner {
-        Some(owner) if owner.uid == workflow_uid => Child::Ours(Box::new(found)),
+        Some(owner) if owner.uid == workflow_uid => match found.0 {
+            Ok(found) => Child::Ours(Box::new(found)),
+            Err(invalid) => Child::Malformed(invalid.error),
+        },
         Some(owner) => Child::Foreign(format!("it belongs to {} {}", owner.kind, owner.name)),
         None => Child::Foreign("nothing owns it".into()),
     }
@@ -487,6 +507,22 @@ mod tests {
         assert_eq!(
             status(&[("a", child(false, 1, 1))]),
             said("Failed", "0/2", "stage a: no")
+        );
+        for of_an_older_spec in [child(false, 2, 1), child(true, 2, 1)] {
+            assert_eq!(
+                status(&[("a", of_an_older_spec)]),
+                said(
+                    "Pending",
+                    "0/2",
+                    "stage a: the change has not been taken up yet"
+                )
+            );
+        }
+        let (phase, _, message) = status(&[("a", Child::Malformed("no image".into()))]);
+        assert_eq!(phase, "Degraded");
+        assert!(
+            message.starts_with("stage a: w-a is malformed: no image."),
+            "{message}"
         );
         let taken = Child::Foreign("nothing owns it".into());
         let (phase, _, message) = status(&[("a", taken)]);

@@ -1,7 +1,7 @@
 //! What is written under `status` (contract §1.4), and when: only when something of it differs.
 
 use super::{plan::Fault, readiness::Rollout};
-use crate::cluster::{ServiceDefinition, ServiceDefinitionStatus, set_conditions};
+use crate::cluster::{ServiceDefinition, ServiceDefinitionStatus, same_conditions, set_conditions};
 use jiff::Timestamp;
 use svcforge_app::domain::Verdict;
 
@@ -12,16 +12,17 @@ pub enum Seen {
     Applied(Rollout),
     /// Paused by annotation: nothing was applied, and this is what runs.
     Paused(Rollout, String),
-    /// It cannot be honoured.
-    Refused(Vec<Fault>),
-    /// The API server will not take what it comes to.
-    Rejected(String),
+    /// It cannot be honoured; so many pods of what was before are available.
+    Refused(Vec<Fault>, i32),
+    /// The API server will not take what it comes to; so many pods of what was before are available.
+    Rejected(String, i32),
+    /// It could not be applied yet, and why; so many pods of what was before are available.
+    Waiting(String, i32),
 }
 
 /// The status after a pass. `now` only dates conditions that change.
 pub fn status(of: &ServiceDefinition, seen: &Seen, now: Timestamp) -> ServiceDefinitionStatus {
     let old = of.status.clone().unwrap_or_default();
-    // While nothing is known of what runs, what was known stands.
     let (ready, available, phase, reason, message) = match seen {
         Seen::Applied(r) if r.ready => (true, r.available, "Ready", "Serving", None),
         Seen::Applied(r) => {
@@ -41,19 +42,20 @@ pub fn status(of: &ServiceDefinition, seen: &Seen, now: Timestamp) -> ServiceDef
             };
             (r.ready, r.available, phase, "Paused", Some(message))
         }
-        Seen::Refused(faults) => {
+        Seen::Refused(faults, available) => {
             let all: Vec<String> = faults.iter().map(ToString::to_string).collect();
-            (
-                false,
-                old.available_replicas,
-                "Failed",
-                "Invalid",
-                Some(all.join("; ")),
-            )
+            (false, *available, "Failed", "Invalid", Some(all.join("; ")))
         }
-        Seen::Rejected(why) => (
+        Seen::Waiting(why, available) => (
             false,
-            old.available_replicas,
+            *available,
+            "Pending",
+            "NotApplied",
+            Some(why.clone()),
+        ),
+        Seen::Rejected(why, available) => (
+            false,
+            *available,
             "Failed",
             "Rejected",
             Some(format!("the API server refuses what it comes to: {why}")),
@@ -81,11 +83,6 @@ pub fn status(of: &ServiceDefinition, seen: &Seen, now: Timestamp) -> ServiceDef
 /// Whether there is anything to write.
 pub fn differs(old: Option<&ServiceDefinitionStatus>, new: &ServiceDefinitionStatus) -> bool {
     let Some(old) = old else { return true };
-    let conditions = |s: &ServiceDefinitionStatus| {
-        let mut all = s.conditions.clone();
-        all.sort_by(|a, b| a.type_.cmp(&b.type_));
-        all
-    };
     (
         old.ready,
         old.available_replicas,
@@ -98,7 +95,7 @@ pub fn differs(old: Option<&ServiceDefinitionStatus>, new: &ServiceDefinitionSta
         &new.phase,
         &new.message,
         new.observed_generation,
-    ) || conditions(old) != conditions(new)
+    ) || !same_conditions(&old.conditions, &new.conditions)
 }
 
 #[cfg(test)]
@@ -160,13 +157,13 @@ mod tests {
                 [false, false, false],
             ),
             (
-                Seen::Refused(vec![fault]),
+                Seen::Refused(vec![fault], 2),
                 "Failed",
                 Some("spec.port must be between 1 and 65535"),
                 [true, false, false],
             ),
             (
-                Seen::Rejected("no".into()),
+                Seen::Rejected("no".into(), 2),
                 "Failed",
                 Some("the API server refuses what it comes to: no"),
                 [true, false, false],
@@ -179,6 +176,7 @@ mod tests {
             );
             assert_eq!(new.observed_generation, Some(3));
             assert_eq!(new.ready, phase == "Ready");
+            assert_eq!(new.available_replicas, 2, "even when it is not ready");
             let is: Vec<bool> = new.conditions.iter().map(|c| c.status == "True").collect();
             assert_eq!(is, conditions, "Degraded, Progressing, Ready");
         }
@@ -193,6 +191,9 @@ mod tests {
         assert!(!differs(Some(&first), &again));
         let mut shuffled = first.clone();
         shuffled.conditions.reverse();
+        let mut others = shuffled.conditions[0].clone();
+        others.type_ = "Somebody/Elses".into();
+        shuffled.conditions.push(others);
         assert!(!differs(Some(&shuffled), &again));
         for other in [
             seen(false, Verdict::Progressing, "pods are starting"),

@@ -335,14 +335,6 @@ async fn at_rest_nothing_moves() {
     );
 }
 
-async fn proxied(proxy: &HttpProxy) -> Clients {
-    let settings = config::Cluster {
-        kubeconfig: Some(proxy.kubeconfig.clone()),
-        ..Default::default()
-    };
-    cluster::connect(&settings).await.unwrap().unwrap()
-}
-
 /// Two at once are harmless; a restart finds everything as it is.
 #[tokio::test]
 async fn two_controllers_at_once_do_no_harm() {

@@ -3,6 +3,7 @@
 mod definitions;
 mod dormant;
 mod golden;
+mod stale;
 mod workflows;
 
 use crate::support::{
@@ -142,6 +143,14 @@ impl Apps {
     async fn ready(&self, name: &str) -> Value {
         self.until(name, "ready", |s| s["ready"] == true).await
     }
+}
+
+async fn proxied(proxy: &HttpProxy) -> Clients {
+    let settings = config::Cluster {
+        kubeconfig: Some(proxy.kubeconfig.clone()),
+        ..Default::default()
+    };
+    cluster::connect(&settings).await.unwrap().unwrap()
 }
 
 fn definition(name: &str, spec: Value) -> Value {

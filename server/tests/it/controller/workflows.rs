@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn workflow(name: &str, stages: Value) -> Value {
+pub(super) fn workflow(name: &str, stages: Value) -> Value {
     json!({"apiVersion": "polychrome.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": name}, "spec": {"stages": stages}})
 }
 
@@ -13,12 +13,17 @@ fn diamond() -> Value {
 }
 
 impl Apps {
-    fn wf(&self, name: &str) -> Value {
+    pub(super) fn wf(&self, name: &str) -> Value {
         self.get("wf", name)
             .map_or(Value::Null, |o| o["status"].clone())
     }
 
-    async fn wf_until(&self, name: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    pub(super) async fn wf_until(
+        &self,
+        name: &str,
+        what: &str,
+        holds: impl Fn(&Value) -> bool,
+    ) -> Value {
         let mut seen = Value::Null;
         let began = tokio::time::Instant::now();
         while began.elapsed() < SOON {

@@ -118,6 +118,10 @@ pub struct HttpProxy {
     mode: Arc<Mutex<Http>>,
     /// Counts changes of the mode: each cuts the answers that are still running.
     epoch: tokio::sync::watch::Sender<u64>,
+    /// Watches of this resource show nothing any more, and know nothing of it.
+    frozen: Arc<Mutex<Option<&'static str>>>,
+    /// Paths of what was written.
+    writes: Arc<Mutex<Vec<String>>>,
     pub requests: Arc<AtomicU64>,
     /// Patches of a status among them.
     pub status_patches: Arc<AtomicU64>,
@@ -159,11 +163,14 @@ impl HttpProxy {
         );
         let epoch = tokio::sync::watch::Sender::new(0);
         let status_patches = Arc::new(AtomicU64::new(0));
+        let (frozen, writes) = (Arc::default(), Arc::<Mutex<Vec<String>>>::default());
         let state = (
             mode.clone(),
             requests.clone(),
             epoch.clone(),
             status_patches.clone(),
+            Arc::clone(&frozen),
+            writes.clone(),
         );
         tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
@@ -179,8 +186,11 @@ impl HttpProxy {
                     };
                     let service = hyper::service::service_fn(
                         move |request: hyper::Request<hyper::body::Incoming>| {
-                            let (upstream, server, (mode, requests, epoch, patches)) =
-                                (upstream.clone(), server.clone(), state.clone());
+                            let (
+                                upstream,
+                                server,
+                                (mode, requests, epoch, patches, frozen, writes),
+                            ) = (upstream.clone(), server.clone(), state.clone());
                             async move {
                                 requests.fetch_add(1, Ordering::Relaxed);
                                 if request.method() == http::Method::PATCH
@@ -188,12 +198,21 @@ impl HttpProxy {
                                 {
                                     patches.fetch_add(1, Ordering::Relaxed);
                                 }
+                                if request.method() != http::Method::GET {
+                                    let mut writes =
+                                        writes.lock().unwrap_or_else(PoisonError::into_inner);
+                                    writes.push(request.uri().path().to_owned());
+                                }
                                 let epoch = epoch.subscribe();
+                                let watched = request.uri().clone();
                                 let mode = *mode.lock().unwrap_or_else(PoisonError::into_inner);
                                 let answer =
                                     answer(mode, request.map(Body::new), &upstream, &server)
                                         .await?;
-                                Ok::<_, Cut>(answer.map(|body| until_changed(body, epoch)))
+                                Ok::<_, Cut>(answer.map(|body| {
+                                    let body = until_frozen(body, watched, frozen);
+                                    until_changed(body, epoch)
+                                }))
                             }
                         },
                     );
@@ -215,6 +234,8 @@ impl HttpProxy {
             kubeconfig: path,
             mode,
             epoch,
+            frozen,
+            writes,
             requests,
             status_patches,
             _dir: dir,
@@ -224,6 +245,17 @@ impl HttpProxy {
     pub fn set(&self, mode: Http) {
         *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
         self.epoch.send_modify(|n| *n += 1);
+    }
+
+    /// Paths of what was written so far.
+    pub fn writes(&self) -> Vec<String> {
+        let writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
+        writes.clone()
+    }
+
+    /// Leaves that resource's watches open and shows them nothing any more.
+    pub fn freeze(&self, resource: &'static str) {
+        *self.frozen.lock().unwrap_or_else(PoisonError::into_inner) = Some(resource);
     }
 }
 
@@ -250,6 +282,22 @@ fn until_changed(body: Body, mut epoch: tokio::sync::watch::Receiver<u64>) -> Bo
         both.take_while(|f| std::future::ready(f.is_some()))
             .filter_map(std::future::ready),
     )
+}
+
+/// A watch's body that stands still once its resource is frozen.
+fn until_frozen(body: Body, of: http::Uri, frozen: Arc<Mutex<Option<&'static str>>>) -> Body {
+    let is_watch = of.query().is_some_and(|q| q.contains("watch="));
+    let frames = body.into_data_stream().then(move |frame| {
+        let frozen = *frozen.lock().unwrap_or_else(PoisonError::into_inner);
+        let stands = frozen.is_some_and(|f| is_watch && of.path().ends_with(f));
+        async move {
+            if stands {
+                std::future::pending::<()>().await;
+            }
+            frame
+        }
+    });
+    Body::from_stream(frames)
 }
 
 fn is_list(request: &Request) -> bool {
