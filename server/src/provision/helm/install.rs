@@ -49,10 +49,13 @@ impl Kubernetes {
             attempt.step("Make the credentials").await?;
             cluster::ensure_credentials(&self.clients, &self.installation, job).await?;
         }
-        if let Some(head) = &head {
-            self.recover(job, head, attempt).await?;
-        }
-        let next = self.own_head(job).await?.map_or(1, |h| h.revision + 1);
+        // Asked again only where something was moved: a consistent LIST so soon after another waits for the API server's cache, up
+        // to 100 ms (`progressRequestPeriod`).
+        let head = match head {
+            Some(head) if self.recover(job, &head, attempt).await? => self.own_head(job).await?,
+            head => head,
+        };
+        let next = head.map_or(1, |h| h.revision + 1);
         self.run_upgrade(job, next, attempt).await?;
         let parts = self.verify(job).await?;
         self.record_parts(job, &parts, attempt).await?;

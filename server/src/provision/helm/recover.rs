@@ -25,26 +25,23 @@ impl Kubernetes {
         Ok(head)
     }
 
-    /// Makes the release free for the next attempt, and tells so on the timeline.
+    /// Makes the release free for the next attempt, and tells so on the timeline. False where it was free already.
     pub(super) async fn recover(
         &self,
         job: &Job,
         head: &Head,
         attempt: &Attempt,
-    ) -> Result<(), Fault> {
+    ) -> Result<bool, Fault> {
         let namespace = &job.work.release_namespace;
         if head.status == "uninstalling" {
             attempt.step("Finish an interrupted removal").await?;
             self.uninstall(job, head, attempt).await?;
-            return tell(
-                job,
-                attempt,
-                "an interrupted removal of its release was finished",
-            )
-            .await;
+            let what = "an interrupted removal of its release was finished";
+            tell(job, attempt, what).await?;
+            return Ok(true);
         }
         if !head.status.starts_with("pending-") {
-            return Ok(());
+            return Ok(false);
         }
         // Helm merges an older release's labels into a person's own upgrade: the token tells which attempt wrote this very one.
         let token = head
@@ -84,7 +81,8 @@ impl Kubernetes {
                 head.revision, head.status
             ),
         )
-        .await
+        .await?;
+        Ok(true)
     }
 }
 
