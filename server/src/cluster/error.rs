@@ -27,6 +27,14 @@ fn by_status(code: u16, message: &str) -> Fault {
         409 if message.contains("being deleted") => outage("an object that is being removed"),
         401 | 403 => outage("access to the Kubernetes API"),
         408 | 429 | 500..=599 => outage(API),
+        // Somebody is about to make it, or took it away; nothing of what was asked is wrong.
+        404 if message.contains("namespaces \"") => outage("a namespace that is not there"),
+        404 if ["page not found", "could not find the requested resource"]
+            .iter()
+            .any(|words| message.contains(words)) =>
+        {
+            outage("a kind that the cluster does not know: its CRD is missing")
+        }
         400 | 422 => Fault::Rejected(message.to_owned()),
         _ => Fault::Failed(message.to_owned()),
     }
@@ -60,6 +68,20 @@ mod tests {
         assert!(
             matches!(by_status(403, "unable to create new content in namespace x because it is being terminated"), Fault::Outage { what, .. } if what.contains("namespace"))
         );
+        for (missing, words) in [
+            ("namespaces \"apps\" not found", "namespace"),
+            ("404 page not found", "CRD"),
+            ("the server could not find the requested resource", "CRD"),
+        ] {
+            assert!(
+                matches!(by_status(404, missing), Fault::Outage { what, .. } if what.contains(words)),
+                "{missing}"
+            );
+        }
+        assert!(matches!(
+            by_status(404, "secrets \"x\" not found"),
+            Fault::Failed(_)
+        ));
         assert!(matches!(by_status(422, "invalid"), Fault::Rejected(_)));
         assert!(matches!(by_status(409, "conflict"), Fault::Failed(_)));
     }

@@ -38,7 +38,7 @@ pub struct Seen {
     pub revision: i32,
     /// A definition's.
     pub uid: Option<String>,
-    /// Helm's word; `deployed` for a definition.
+    /// Helm's word; of a definition `deployed`, or `uninstalling` once somebody has deleted it.
     pub status: String,
     /// The installation it is labelled with.
     pub installation: Option<String>,
@@ -366,7 +366,11 @@ fn definition(meta: &ObjectMeta) -> Seen {
         kind: EntryKind::ServiceDefinition,
         revision: i32::try_from(meta.generation.unwrap_or(0)).unwrap_or(i32::MAX),
         uid: meta.uid.clone(),
-        status: "deployed".into(),
+        // In the foreground its removal takes as long as its pods do, and counts as another generation.
+        status: match meta.deletion_timestamp {
+            Some(_) => "uninstalling".into(),
+            None => "deployed".into(),
+        },
         installation: labels.get(INSTALLATION).cloned(),
         instance: labels.get(INSTANCE).cloned(),
         modified_at: None,

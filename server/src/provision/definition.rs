@@ -287,6 +287,8 @@ impl Kubernetes {
         let found = match api.list_metadata(which).await {
             // Who may not look waits for nothing: its parts are the cluster's to collect.
             Err(kube::Error::Api(status)) if status.code == 403 => return Ok(vec![]),
+            // Of a kind that the cluster does not know any more nothing is left.
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(vec![]),
             found => found?.items,
         };
         Ok(found

@@ -130,8 +130,9 @@ pub(super) async fn conclude(
                 db::instance::repoint(tx, id, revision, &Value::Object(parameters)).await?;
             }
             db::instance::remember_revision(tx, id, task.id).await?;
-            // What the last sweep saw of it was before.
+            // What the last sweep saw of it was before, and what it was held for is not what runs any more.
             db::drift::forget_verdict(tx, id).await?;
+            db::drift::end_hold(tx, id).await?;
             if db::instance::move_state(tx, id, moving, InstanceState::Ready, None).await? {
                 event(tx, task, "state.ready", "Ready").await?;
             }

@@ -277,6 +277,14 @@ pub async fn forget(db: &mut PgConnection, id: Uuid) -> sqlx::Result<()> {
         .execute(&mut *db)
         .await?;
     forget_verdict(db, id).await?;
+    end_hold(db, id).await
+}
+
+/// What is there is as we installed it: nothing of it is held as changed, or as repaired in vain.
+///
+/// # Errors
+/// From Postgres.
+pub async fn end_hold(db: &mut PgConnection, id: Uuid) -> sqlx::Result<()> {
     sqlx::query!(
         "update instance set hold_kind = null, hold_reason = null, hold_since = null, hold_target = null where id = $1 and hold_kind in ('changed', 'not_sticking')",
         id

@@ -56,9 +56,9 @@ pub fn judge_seen(known: &Known, seen: Option<&Seen>, eyes: Eyes<'_>) -> Finding
             ));
         }
         "uninstalling" => {
-            // Recovery finishes it, once it cannot be a person's own Helm any more.
+            // Recovery finishes it, once it cannot be a person's own Helm any more. A definition's removal the cluster finishes itself.
             let age = seen.modified_at.map_or(i64::MAX, |at| eyes.now - at);
-            return if age > eyes.patience {
+            return if age > eyes.patience && known.kind == EntryKind::Helm {
                 Finding::Missing(format!(
                     "the removal of release {} was begun and never finished",
                     known.release

@@ -176,6 +176,88 @@ async fn a_definition_that_somebody_replaced_is_put_back() {
     app.wait(&id, &["deleted"]).await;
 }
 
+/// A person's own change of the settings ends what it was held for; the next one from outside is told again. And what somebody removes
+/// in the foreground is no change, however long its pods take.
+#[tokio::test]
+async fn a_hold_ends_with_what_it_was_for_and_a_slow_removal_is_no_change() {
+    let (app, r, _) = with_cluster().await;
+    let stop = CancellationToken::new();
+    let _ended = stop.clone().drop_guard();
+    tokio::spawn(controller().await.run(stop));
+    let member = app.client("member");
+    let id = member
+        .ask("web-service", "edited", json!({"image": "nginx:1"}))
+        .await;
+    let (namespace, name) = place(&app.wait(&id, &["ready"]).await);
+    app.settled(&id).await;
+    let path = format!("/api/v1/instances/{id}");
+    let look = async || member.get(&path).await.1;
+    let edit = |patch: &str| {
+        kubectl(&[
+            "-n",
+            &namespace,
+            "patch",
+            "svcdef",
+            &name,
+            "--type=merge",
+            "-p",
+            patch,
+        ]);
+    };
+    let told = async || events(&r.tick_well().await, "drift.changed").len();
+    edit(r#"{"spec":{"replicas":2}}"#);
+    assert_eq!(told().await, 1);
+    let held = look().await;
+    assert!(held["hold"].is_string(), "{held:#}");
+    let change = member
+        .request("PATCH", &path)
+        .header("if-match", format!("\"{}\"", held["version"]))
+        .json(&json!({"parameters": {"image": "nginx:2"}}));
+    let (status, body) = member.send(change).await;
+    assert_eq!(status, 200, "{body:#}");
+    app.settled(&id).await;
+    let changed = look().await;
+    assert_eq!(
+        json!([
+            changed["hold"],
+            changed["drift"],
+            changed["parameters"]["image"]
+        ]),
+        json!([null, "present", "nginx:2"])
+    );
+    assert_eq!(told().await, 0);
+    edit(r#"{"spec":{"replicas":3}}"#);
+    assert_eq!(told().await, 1, "the next one is told, too");
+    put_back(&app, &r, &id).await;
+
+    edit(r#"{"metadata":{"finalizers":["tests.svcforge.dev/slow"]}}"#);
+    kubectl(&[
+        "-n",
+        &namespace,
+        "delete",
+        "svcdef",
+        &name,
+        "--cascade=foreground",
+        "--wait=false",
+    ]);
+    assert_eq!(told().await, 0);
+    let going = look().await;
+    assert_eq!(
+        json!([going["hold"], going["drift"]]),
+        json!([null, "unknown"]),
+        "{going:#}"
+    );
+    edit(r#"{"metadata":{"finalizers":null}}"#);
+    until("it comes back", Duration::from_secs(30), async || {
+        r.tick_well().await;
+        try_kubectl(&["-n", &namespace, "get", "svcdef", &name]).0
+            && look().await["state"] == "ready"
+    })
+    .await;
+    member.delete(&path).await;
+    app.wait(&id, &["deleted"]).await;
+}
+
 /// The watch makes it seconds; the tick remains the guarantee (here it comes once an hour).
 #[tokio::test]
 async fn the_watch_shows_drift_within_seconds() {
