@@ -192,6 +192,9 @@ fn check(file: &Path, text: &str, entry: Entry) -> Result<Packed, Fault> {
             ));
         }
     };
+    if entry.kind == EntryKind::ServiceDefinition {
+        check_definition(&entry).map_err(|(path, why)| fault(&path, why))?;
+    }
     if let (EntryKind::Helm, Some(folder)) = (entry.kind, &entry.chart) {
         check_paths(
             &entry,
@@ -208,6 +211,42 @@ fn check(file: &Path, text: &str, entry: Entry) -> Result<Packed, Fault> {
         entry,
         chart,
     })
+}
+
+/// What an entry may say of a ServiceDefinition's spec; its owner and its template svcforge says itself.
+const SPEC: [&str; 5] = ["description", "image", "port", "replicas", "env"];
+
+/// A ServiceDefinition's spec takes nothing but its own fields: what else an entry maps or sets would be dropped without a word.
+fn check_definition(entry: &Entry) -> Result<(), (Vec<&str>, String)> {
+    let known = |field: &str| SPEC.contains(&field);
+    let fields = SPEC.join(", ");
+    if let Some(field) = entry.definition.keys().find(|f| !known(f)) {
+        let why = format!("a ServiceDefinition has no {field} to set; its fields are {fields}");
+        return Err((vec!["definition", field], why));
+    }
+    for (name, path) in &entry.mapping {
+        let (field, within) = path.split_once('.').unwrap_or((path, ""));
+        if !known(field) || (field != "env" && !within.is_empty()) || within.contains('.') {
+            let why = format!(
+                "{path} is no field of a ServiceDefinition; there are {fields}, and env.NAME for one variable"
+            );
+            return Err((vec!["mapping", name], why));
+        }
+    }
+    if !entry.credentials.is_empty() {
+        let why = "a ServiceDefinition takes no Secret: only charts have credentials".to_owned();
+        return Err((vec!["credentials"], why));
+    }
+    let mut spec = entry.definition.clone();
+    spec.entry("image").or_insert_with(|| "image".into());
+    serde_json::from_value::<crate::cluster::ServiceDefinitionSpec>(spec.into())
+        .map(|_| ())
+        .map_err(|e| {
+            (
+                vec!["definition"],
+                format!("is no ServiceDefinition's spec: {e}"),
+            )
+        })
 }
 
 /// Parameters reach only mapped paths, and no path that the operator has set.

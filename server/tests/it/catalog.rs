@@ -81,6 +81,50 @@ fn faults_are_named_with_file_and_line() {
     }
 }
 
+/// A ServiceDefinition takes nothing but its own fields: what else an entry says would be dropped without a word.
+#[test]
+fn a_definition_of_unknown_fields_is_refused_with_file_and_line() {
+    let good = "type: d\nkind: service_definition\ntitle: D\nsummary: s\nchart_version: 1.0.0\ndefinition: {replicas: 1}\n\
+parameters:\n  type: object\n  additionalProperties: false\n  properties:\n    image: {type: string}\nmapping:\n  image: image\n";
+    let load = |text: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("d")).unwrap();
+        fs::write(dir.path().join("d/entry.yaml"), text).unwrap();
+        catalog::load(dir.path())
+    };
+    assert!(load(good).is_ok());
+    assert!(load(&good.replace("image: image", "image: env.IMAGE")).is_ok());
+    for (edit, line, words) in [
+        (
+            ("replicas: 1", "replica: 1"),
+            6,
+            "no replica to set; its fields are description, image",
+        ),
+        (
+            ("replicas: 1", "replicas: many"),
+            6,
+            "is no ServiceDefinition's spec",
+        ),
+        (("image: image", "image: memory"), 13, "memory is no field"),
+        (
+            ("image: image", "image: image.tag"),
+            13,
+            "image.tag is no field",
+        ),
+        (("image: image", "image: owner"), 13, "owner is no field"),
+        (
+            ("mapping:", "credentials: [{name: p, length: 20}]\nmapping:"),
+            12,
+            "takes no Secret",
+        ),
+    ] {
+        let faults = load(&good.replace(edit.0, edit.1)).expect_err(edit.1);
+        let text = faults[0].to_string();
+        assert!(text.contains(words), "{edit:?}: {text}");
+        assert_eq!(faults[0].line, line, "{edit:?}: {text}");
+    }
+}
+
 #[test]
 fn bombs_links_and_doubles_are_refused() {
     let dir = tempfile::tempdir().unwrap();
