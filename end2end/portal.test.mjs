@@ -104,11 +104,13 @@ test("a form that is not taken comes back with what was typed", async () => {
   const early = await fetch(`${up.url}/request/web`, {
     method: "POST", redirect: "manual",
     headers: { cookie, "content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "same-origin" },
-    body: new URLSearchParams({ team: "demo", name: "UPPER", "p.image": "nginx:1", "p.port": "99999" }),
+    body: new URLSearchParams({ team: "demo", name: "UPPER", "p.image": "nginx:1", "p.port": "99999", "p.env": "A=1\n</textarea><b>out" }),
   });
   const again = await early.text();
   assert.ok(again.includes('value="UPPER"') && again.includes('value="99999"') && again.includes("99999 is greater than the maximum of 65535"), again);
   assert.ok(again.includes("may contain only a-z"));
+  assert.ok(again.includes("&lt;/textarea&gt;&lt;b&gt;out") && !again.includes("<b>out"), "nothing leaves its textarea");
+  assert.match(again, /must be KEY=value, one a line[^<]*line 2[^<]*has no =/);
   const cross = await fetch(`${up.url}/request/web`, { method: "POST", headers: { cookie, "sec-fetch-site": "cross-site" } });
   assert.equal(cross.status, 403);
   await context.close();
@@ -178,13 +180,29 @@ for (const js of [true, false]) {
     // What did not succeed is not set: the form shows what was.
     assert.equal(await page.getByLabel("Image").inputValue(), "ghcr.io/shop:1");
     await page.getByLabel("Image").fill("ghcr.io/shop:2");
-    await page.getByLabel("Environment").fill("A=1\nB=two words");
+    // What a parser of HTML would take for something else.
+    const env = "\nA=1&copy=2\nB=</textarea> two  words ";
+    await page.getByLabel("Environment").fill(env);
+    if (js) {
+      // Somebody else changes it meanwhile: what is typed stays, and the diff says so.
+      const { version } = await one();
+      const patched = await up.api(`/api/v1/instances/${id}`, { method: "PATCH", headers: { "if-match": `"${version}"` }, body: JSON.stringify({ maintenance_window: "Sat,Sun 02:00-05:00 Europe/Berlin" }) });
+      assert.equal(patched.status, 200, JSON.stringify(patched.body));
+      await page.evaluate(() => dispatchEvent(new CustomEvent("svcforge", { detail: "changed reset" })));
+      await page.waitForTimeout(1500);
+      assert.equal(await page.getByLabel("Environment").inputValue(), env);
+      await page.getByText("This page stands still while you type in it.").waitFor();
+    }
+    await page.getByRole("button", { name: "Show what would change" }).click();
+    await page.getByRole("heading", { name: `What would change in ${name}` }).waitFor();
+    assert.equal(await page.getByText("was changed after you opened the form").count(), js ? 1 : 0);
+    await page.getByRole("button", { name: "Back to the form" }).click();
+    assert.equal(await page.getByLabel("Environment").inputValue(), env);
     await page.getByRole("button", { name: "Show what would change" }).click();
     await page.getByRole("button", { name: "Change it" }).click();
     await page.waitForURL(/\/services\/[0-9a-f-]{36}$/);
     await eventually(async () => assert.equal((await one()).state, "ready"));
-    const env = deployment().spec.template.spec.containers[0].env;
-    assert.deepEqual(env, [{ name: "A", value: "1" }, { name: "B", value: "two words" }, { name: "PORT", value: "8080" }]);
+    assert.deepEqual(deployment().spec.template.spec.containers[0].env, [{ name: "A", value: "1&copy=2" }, { name: "B", value: "</textarea> two  words " }, { name: "PORT", value: "8080" }]);
 
     // Removed by hand: it comes back. Edited by hand: it is told.
     kubectl("-n", release.namespace, "delete", "svcdef", release.name);
@@ -227,6 +245,7 @@ test("workflows and foreign definitions are shown as they are, and followed", as
   const theirs = page.getByRole("row", { name: /theirs/ });
   await theirs.getByText("user:slack/U1").waitFor();
   await theirs.getByText("read only: made outside of svcforge").waitFor();
+  await page.getByText("As the cluster showed it").waitFor();
   assert.equal(await page.locator("main form").count(), 0, "nothing to press");
   await page.screenshot({ path: `${shots}/workflows-live.png`, fullPage: true });
   apply(flow({ image: "ghcr.io/x:2" }));

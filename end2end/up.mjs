@@ -25,7 +25,7 @@ export async function start({ port = "0", dir = env("DIR"), catalog = env("CATAL
   return {
     link, run, url: run.url, pid: child.pid, child,
     api: async (path, init = {}) => {
-      const r = await fetch(run.url + path, { ...init, headers: { authorization: `Bearer ${run.api_token}`, "content-type": "application/json" } });
+      const r = await fetch(run.url + path, { ...init, headers: { authorization: `Bearer ${run.api_token}`, "content-type": "application/json", ...init.headers } });
       return { status: r.status, body: await r.json() };
     },
     stop: () => new Promise((done) => { child.on("exit", done); child.kill("SIGTERM"); }),

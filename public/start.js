@@ -1,4 +1,14 @@
 // Takes over the page once the module is there. Without it everything can still be read and posted.
+// A form that was typed in is not drawn over, and one click too many is not a second post.
+addEventListener("input", ({ target }) => target.form && (target.form.dataset.typed = ""));
+addEventListener("submit", (event) => {
+  const form = event.target;
+  if (form.method !== "post") return;
+  if ("sent" in form.dataset) event.preventDefault();
+  form.dataset.sent = "";
+  setTimeout(() => delete form.dataset.sent, 5000);
+});
+addEventListener("pageshow", () => { for (const form of document.forms) delete form.dataset.sent; });
 import init, { hydrate } from "/pkg/svcforge.js";
 await init({ module_or_path: "/pkg/svcforge_bg.wasm" });
 hydrate();

@@ -189,6 +189,8 @@ impl Instance {
         match (self.state, self.readiness.verdict) {
             (Ready, Verdict::Failed) => "unhealthy",
             (Ready, Verdict::Progressing) => "settling",
+            (Ready, Verdict::ScaledToZero) => "scaled to zero",
+            (Ready, Verdict::Paused) => "paused",
             (state, _) => state.as_str(),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::problem::FieldError;
 use serde_json::{Map, Number, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The largest whole number that JavaScript and Helm carry exactly: 2^53 - 1 … we allow 2^53 itself.
 pub const MAX_EXACT: i64 = 1 << 53;
@@ -237,6 +237,17 @@ fn explain(error: &jsonschema::ValidationError<'_>, schema: &Value) -> Vec<Field
                 detail: format!("is not of the right form. {help}"),
             }]
         }
+        Kind::Type { .. } => {
+            let misread = error.instance().as_str().and_then(misread);
+            let detail = match misread {
+                Some(line) => format!("must be KEY=value, one a line (in JSON an object): {line}"),
+                None => error.to_string(),
+            };
+            vec![FieldError {
+                pointer: base,
+                detail,
+            }]
+        }
         _ => vec![FieldError {
             pointer: base,
             detail: error.to_string(),
@@ -291,7 +302,7 @@ pub fn from_form(schema: &Value, posted: &BTreeMap<String, String>) -> Map<Strin
                 Err(_) => Value::String(text.clone()),
             },
             Some("boolean") => Value::Bool(text == "true" || text == "on"),
-            Some("object") => lines(text),
+            Some("object") => from_lines(text),
             _ => Value::String(text.clone()),
         };
         typed.insert(name.clone(), value);
@@ -307,15 +318,41 @@ pub fn from_form(schema: &Value, posted: &BTreeMap<String, String>) -> Map<Strin
     typed
 }
 
-fn lines(text: &str) -> Value {
-    let mut map = Map::new();
-    for line in text.lines().map(str::trim).filter(|l| !l.is_empty()) {
-        match line.split_once('=') {
-            Some((key, value)) => map.insert(key.trim().into(), Value::String(value.into())),
-            None => return Value::String(text.into()),
-        };
+/// `KEY=value`, one a line; a value's own spaces are its own. The lines that say something, numbered from 1.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str, Option<(&str, &str)>)> {
+    let said = text.lines().enumerate();
+    said.filter(|(_, line)| !line.trim().is_empty())
+        .map(|(n, line)| {
+            let pair = line.split_once('=').map(|(key, value)| (key.trim(), value));
+            (n + 1, line, pair)
+        })
+}
+
+/// The first line that cannot be read, and why.
+fn misread(text: &str) -> Option<String> {
+    let mut keys = BTreeSet::new();
+    lines(text).find_map(|(n, line, pair)| match pair {
+        None => Some(format!("line {n}, {:?}, has no =", line.trim())),
+        Some(("", _)) => Some(format!(
+            "line {n}, {:?}, has nothing before its =",
+            line.trim()
+        )),
+        Some((key, _)) if !keys.insert(key) => Some(format!("line {n} sets {key} again")),
+        Some(_) => None,
+    })
+}
+
+/// An object, where every line can be read; else the text, for [`check`] to name.
+fn from_lines(text: &str) -> Value {
+    if misread(text).is_some() {
+        return Value::String(text.into());
     }
-    Value::Object(map)
+    let pairs = lines(text).filter_map(|(.., pair)| pair);
+    Value::Object(
+        pairs
+            .map(|(key, value)| (key.into(), Value::String(value.into())))
+            .collect(),
+    )
 }
 
 #[cfg(test)]
@@ -368,6 +405,32 @@ mod tests {
         assert_eq!(
             Value::Object(typed),
             json!({"version": "16", "size": 7, "code": "1e5", "backup": false, "env": {"A": "1", "B": "x=y"}})
+        );
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_read_is_named_with_the_fix() {
+        for (text, why) in [
+            ("A=1\r\nB", "line 2, \"B\", has no ="),
+            ("A=1\n\n A =2", "line 3 sets A again"),
+            ("=1", "line 1, \"=1\", has nothing before its ="),
+        ] {
+            let posted = [("version", "16"), ("env", text)];
+            let posted = posted.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+            let errors = check(&schema(), &from_form(&schema(), &posted)).expect_err(text);
+            assert_eq!(errors.len(), 1, "{errors:?}");
+            assert_eq!(errors[0].pointer, "/parameters/env");
+            assert!(errors[0].detail.ends_with(why), "{errors:?}");
+            assert!(errors[0].detail.contains("KEY=value"), "{errors:?}");
+        }
+        let kept = from_lines("A= x \r\n\tB=");
+        assert_eq!(kept, json!({"A": " x ", "B": ""}));
+        let small = json!({"type": "object", "properties": {"env": {"additionalProperties": {"maxLength": 2}}}});
+        let errors = check(&small, &map(json!({"env": {"A": "long"}}))).expect_err("too long");
+        let at = crate::domain::Problem::invalid(errors).at("/parameters/env");
+        assert!(
+            at.is_some_and(|e| e.starts_with("A: ")),
+            "its field names it"
         );
     }
 

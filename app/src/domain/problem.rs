@@ -152,12 +152,14 @@ impl Problem {
         }
     }
 
-    /// What is wrong with the field at `pointer`, if anything.
-    pub fn at(&self, pointer: &str) -> Option<&str> {
-        self.errors
-            .iter()
-            .find(|e| e.pointer == pointer)
-            .map(|e| e.detail.as_str())
+    /// What is wrong with the field at `pointer`, or with something in it, if anything.
+    pub fn at(&self, pointer: &str) -> Option<String> {
+        self.errors.iter().find_map(
+            |e| match e.pointer.strip_prefix(pointer)?.strip_prefix('/') {
+                Some(within) => Some(format!("{within}: {}", e.detail)),
+                None => (e.pointer == pointer).then(|| e.detail.clone()),
+            },
+        )
     }
 }
 

@@ -101,10 +101,13 @@ pub fn Review(
     differences: Vec<Difference>,
     /// Everything that was typed, to be posted again.
     values: Vec<(String, String)>,
+    /// What must be known before.
+    warning: Option<&'static str>,
 ) -> impl IntoView {
     view! {
         <section class="card">
             <h2>{format!("What would change in {name}")}</h2>
+            {warning.map(|text| view! { <div class="banner warn" role="alert">{text}</div> })}
             <table class="list diff">
                 <thead><tr><th scope="col">"Setting"</th><th scope="col">"Now"</th><th scope="col">"Then"</th></tr></thead>
                 <tbody>{differences.into_iter().map(|d| view! {
@@ -116,11 +119,10 @@ pub fn Review(
                 }).collect_view()}</tbody>
             </table>
             <form method="post" action=format!("{path}/change")>
-                {values.into_iter().map(|(name, value)| view! { <textarea hidden name=name>{value}</textarea> }).collect_view()}
-                <input type="hidden" name="confirm" value="yes"/>
+                {values.into_iter().map(|(name, value)| view! { <input type="hidden" name=name value=value/> }).collect_view()}
                 <div class="actions">
-                    <button class="button primary" type="submit">"Change it"</button>
-                    <a class="button" href=format!("{path}/change")>"Back to the form"</a>
+                    <button class="button primary" type="submit" name="confirm" value="yes">"Change it"</button>
+                    <button class="button" type="submit" name="edit" value="yes">"Back to the form"</button>
                 </div>
             </form>
         </section>

@@ -10,6 +10,16 @@ use crate::{
 use leptos::prelude::*;
 use leptos_router::hooks::use_params_map;
 
+/// Whether somebody is typing in a form of this page: what they typed must not be drawn over. `start.js` marks the form.
+fn typing() -> bool {
+    #[cfg(feature = "hydrate")]
+    return document()
+        .query_selector("main form[data-typed]")
+        .is_ok_and(|f| f.is_some());
+    #[cfg(not(feature = "hydrate"))]
+    false
+}
+
 /// Such a page, live: drawn again when a topic of `topics` changes.
 #[component]
 fn Drawn(
@@ -25,11 +35,16 @@ fn Drawn(
     let flash = SharedValue::new(|| use_context::<FormFlash>().unwrap_or_default()).into_inner();
     expect_context::<Live>().on_change(
         move |what| topics.iter().any(|t| what.starts_with(t)),
-        move || page.refetch(),
+        move || {
+            if !typing() {
+                page.refetch();
+            }
+        },
     );
     view! {
         <Title text=title/>
         <header class="page-head"><h1>{title}</h1></header>
+        <p class="sub stands-still">"This page stands still while you type in it."</p>
         {flash.problem.filter(|_| flash.html.is_none()).map(|p| view! { <div class="banner bad" role="alert">{p.sentence()}</div> })}
         {flash.html.clone().map(|html| view! { <div class="stack" inner_html=html></div> })}
         {flash.html.is_none().then(|| view! { <Transition fallback=|| ()>

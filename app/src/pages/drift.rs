@@ -15,8 +15,12 @@ pub fn Found(
     may: bool,
 ) -> impl IntoView {
     let f = found;
-    let nothing =
-        f.gone.is_empty() && f.changed.is_empty() && f.unknown.is_empty() && f.orphans.is_empty();
+    let known = f.swept_at.is_some() && f.sweep_error.is_none();
+    let nothing = known
+        && f.gone.is_empty()
+        && f.changed.is_empty()
+        && f.unknown.is_empty()
+        && f.orphans.is_empty();
     let brake = f.breaker.reason.map(|reason| {
         let open = f.breaker.open;
         let action = format!("/drift/breaker/release?list={}", f.breaker.list.unwrap_or_default());

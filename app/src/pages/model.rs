@@ -80,9 +80,6 @@ impl FormFlash {
 
     /// What is wrong at a pointer.
     pub fn error(&self, pointer: &str) -> Option<String> {
-        self.problem
-            .as_ref()
-            .and_then(|p| p.at(pointer))
-            .map(str::to_owned)
+        self.problem.as_ref().and_then(|p| p.at(pointer))
     }
 }

@@ -5,7 +5,7 @@ use super::FormFlash;
 use crate::{
     api,
     domain::{CatalogEntry, FormField, FormWidget, Team},
-    ui::{Field, Icon, Title, Trouble},
+    ui::{Field, Icon, Lines, Title, Trouble},
 };
 use leptos::prelude::*;
 use leptos_router::hooks::use_params_map;
@@ -155,7 +155,7 @@ pub(super) fn Parameter(
                 {options.into_iter().map(|o| view! { <option value=o.clone() selected=o == value>{o.clone()}</option> }).collect_view()}
             </select>
         }.into_any(),
-        FormWidget::Lines => view! { <textarea id=id.clone() name=name rows="4" spellcheck="false" aria-describedby=described>{value}</textarea> }.into_any(),
+        FormWidget::Lines => view! { <Lines id=id.clone() described value/> }.into_any(),
     };
     view! { <Field label=field.title name=id help=field.help error required>{control}</Field> }
         .into_any()

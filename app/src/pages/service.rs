@@ -134,12 +134,16 @@ fn Standing(instance: Instance, may_change: bool) -> impl IntoView {
     let i = instance;
     let post = |what: &str| format!("/services/{}/{what}", i.id);
     let drifted = matches!(i.drift, DriftVerdict::Changed | DriftVerdict::Gone);
+    // What is gone cannot be kept as it is.
+    let stands = (i.drift == DriftVerdict::Changed).then(|| view! {
+        <button class="button" type="submit" name="choice" value="accept">"Accept"</button>
+        <button class="button quiet" type="submit" name="choice" value="keep">"Keep, and hold"</button>
+        <span class="sub">"What is accepted stands until the next change or upgrade, which brings back the settings shown here."</span>
+    });
     let choices = (drifted && may_change).then(|| view! {
         <form class="actions" method="post" action=post("drift")>
             <button class="button" type="submit" name="choice" value="put_back">"Put it back"</button>
-            <button class="button" type="submit" name="choice" value="accept">"Accept"</button>
-            <button class="button quiet" type="submit" name="choice" value="keep">"Keep, and hold"</button>
-            <span class="sub">"What is accepted stands until the next change or upgrade."</span>
+            {stands}
         </form>
     });
     let drift = i.drift_detail.map(|d| view! { <div class="banner warn"><p>{format!("Drift, {}: {d}", i.drift.as_str())}</p>{choices}</div> });

@@ -4,6 +4,7 @@ use crate::{
     domain::{
         Definition, WorkflowView,
         definition::{StageView, columns},
+        time::Timestamp,
     },
     ui::{Badge, Moment},
 };
@@ -22,11 +23,25 @@ pub fn Workflows(
     workflows: Vec<WorkflowView>,
     /// Definitions.
     definitions: Vec<Definition>,
+    /// When that was last seen to be so, and why nobody can tell since.
+    read: (Option<Timestamp>, Option<String>),
+    /// At most so many of each are handed in.
+    most: usize,
 ) -> impl IntoView {
+    let read = match read {
+        (at, Some(error)) => view! { <p class="banner warn">"The cluster could not be read: "{error}{at.map(|at| view! { ". What follows is as of "<Moment at/> })}</p> }.into_any(),
+        (Some(at), None) => view! { <p class="sub">"As the cluster showed it "<Moment at/></p> }.into_any(),
+        (None, None) => view! { <p class="sub">"The cluster has not been read yet."</p> }.into_any(),
+    };
+    let cut = (workflows.len() >= most || definitions.len() >= most).then(|| view! {
+        <p class="banner warn">{format!("Only the first {most} of each by name are shown; kubectl has them all.")}</p>
+    });
     let none = (workflows.is_empty() && definitions.is_empty()).then(|| view! {
         <section class="empty"><h2>"Nothing here yet"</h2><p>"Workflows and ServiceDefinitions appear as soon as they are in the cluster, whoever made them."</p></section>
     });
     view! {
+        {read}
+        {cut}
         {none}
         {workflows.into_iter().map(|workflow| view! { <Card workflow/> }).collect_view()}
         <Definitions definitions/>

@@ -12,7 +12,7 @@ mod trouble;
 
 pub use badge::{Badge, verdict_word};
 pub use copy::CopyButton;
-pub use field::Field;
+pub use field::{Field, Lines};
 pub use frame::Frame;
 pub use icon::Icon;
 pub use reason::ReasonForm;

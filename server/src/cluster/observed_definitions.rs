@@ -1,6 +1,9 @@
-//! Beside the leader: what is said of ServiceDefinitions and Workflows goes to Postgres, on change only, gathered for a moment.
+//! Beside the leader: what is said of ServiceDefinitions and Workflows goes to Postgres, on change only, gathered for a moment; and twice a
+//! minute that it is still so, or why nobody can tell.
 
-use super::{Clients, INSTALLATION, INSTANCE, OF_WORKFLOW, ServiceDefinition, Workflow};
+use super::{
+    Clients, INSTALLATION, INSTANCE, OF_WORKFLOW, ServiceDefinition, Workflow, trouble::plain,
+};
 use crate::{changes::Changes, db};
 use futures::{FutureExt, Stream, StreamExt};
 use kube::{
@@ -22,6 +25,8 @@ use tokio_util::sync::CancellationToken;
 const GATHER: Duration = Duration::from_millis(500);
 /// Pause after what could not be written.
 const AGAIN: Duration = Duration::from_secs(5);
+/// How often it is said that what is kept is still so.
+const BEAT: Duration = Duration::from_secs(30);
 
 type Guarded<K> = DeserializeGuard<K>;
 
@@ -36,21 +41,29 @@ pub async fn observe_definitions(
 ) {
     let (definitions, a) = reflect::<ServiceDefinition>(&clients, &namespace);
     let (workflows, b) = reflect::<Workflow>(&clients, &namespace);
-    let mut events = std::pin::pin!(futures::stream::select(a, b));
+    let events = futures::stream::select(
+        a.map(|seen| ("ServiceDefinitions", seen)),
+        b.map(|seen| ("Workflows", seen)),
+    );
+    let mut events = std::pin::pin!(events);
     let mut kept = Kept::default();
     let mut again = false;
+    let mut failing = BTreeMap::new();
+    let (mut beat, mut said) = (tokio::time::interval(BEAT), None);
     loop {
+        let mut due = false;
         tokio::select! {
             () = stop.cancelled() => return,
-            _ = events.next() => {}
+            event = events.next() => note(&mut failing, event),
             () = tokio::time::sleep(AGAIN), if again => {}
+            _ = beat.tick() => due = true,
         }
         let until = tokio::time::sleep(GATHER);
         tokio::pin!(until);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                _ = events.next() => {}
+                event = events.next() => note(&mut failing, event),
                 () = &mut until => break,
             }
         }
@@ -73,16 +86,20 @@ pub async fn observe_definitions(
                 }
             },
         };
-        if seen == kept {
+        let error = unread(&failing, &seen);
+        let news = seen != kept || error != said;
+        if !news && !due {
             again = false;
             continue;
         }
-        let done = keep(&pool, &namespace, &kept, &seen).await;
+        let done = keep(&pool, &namespace, (&kept, &seen), error.as_deref()).await;
         again = done.is_err();
         match done {
             Ok(()) => {
-                kept = seen;
-                changes.changed("definition", &namespace);
+                (kept, said) = (seen, error);
+                if news {
+                    changes.changed("definition", &namespace);
+                }
             }
             // A leader that is not one any more writes what is true all the same.
             Err(error) => tracing::warn!(event = "definitions.not_kept", %error),
@@ -97,6 +114,29 @@ struct Kept {
     workflows: Option<BTreeMap<String, WorkflowView>>,
 }
 
+/// Remembers why a kind cannot be read, until it can.
+fn note(
+    failing: &mut BTreeMap<&'static str, String>,
+    event: Option<(&'static str, Result<(), String>)>,
+) {
+    match event {
+        Some((kind, Err(error))) => _ = failing.insert(kind, error),
+        Some((kind, Ok(()))) => _ = failing.remove(kind),
+        None => {}
+    }
+}
+
+/// Why what is kept may not be so, in words.
+fn unread(failing: &BTreeMap<&str, String>, seen: &Kept) -> Option<String> {
+    if let Some((kind, error)) = failing.iter().next() {
+        return Some(format!("{kind}: {error}"));
+    }
+    match (&seen.definitions, &seen.workflows) {
+        (Some(_), Some(_)) => None,
+        _ => Some("they have not been listed yet".into()),
+    }
+}
+
 fn ready<K>(store: &Store<K>) -> Option<()>
 where
     K: reflector::Lookup + Clone + 'static,
@@ -108,7 +148,10 @@ where
 fn reflect<K>(
     clients: &Clients,
     namespace: &str,
-) -> (Store<Guarded<K>>, impl Stream<Item = ()> + Send + use<K>)
+) -> (
+    Store<Guarded<K>>,
+    impl Stream<Item = Result<(), String>> + Send + use<K>,
+)
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
         + Clone
@@ -124,7 +167,7 @@ where
         .default_backoff()
         .modify(|object| object.managed_fields_mut().clear())
         .reflect(writer)
-        .filter_map(|event| std::future::ready(event.is_ok().then_some(())));
+        .map(|event| event.map(|_| ()).map_err(|e| plain(&e.to_string())));
     (store, events)
 }
 
@@ -148,6 +191,7 @@ fn definition(object: &Arc<Guarded<ServiceDefinition>>, installation: &str) -> O
         .filter(|_| ours)
         .and_then(|id| id.parse().ok());
     let status = of.status.clone().unwrap_or_default();
+    let old = is_old(status.observed_generation, of);
     Some(Definition {
         namespace: of.namespace().unwrap_or_default(),
         name: of.name_any(),
@@ -157,12 +201,12 @@ fn definition(object: &Arc<Guarded<ServiceDefinition>>, installation: &str) -> O
         replicas: of.spec.replicas,
         available: status.available_replicas,
         ready: of.is_ready(),
-        phase: match (status.ready, of.is_ready()) {
-            // Its status speaks of an older spec.
-            (true, false) => "Pending".into(),
-            _ => status.phase,
+        phase: if old { PENDING.into() } else { status.phase },
+        message: if old {
+            Some(NOT_TAKEN_UP.into())
+        } else {
+            status.message
         },
-        message: status.message,
         workflow: of.labels().get(OF_WORKFLOW).cloned(),
         instance: instance.map(InstanceId),
         created_at: created(of),
@@ -171,7 +215,11 @@ fn definition(object: &Arc<Guarded<ServiceDefinition>>, installation: &str) -> O
 
 fn workflow(object: &Arc<Guarded<Workflow>>) -> Option<WorkflowView> {
     let of = object.0.as_ref().ok()?;
-    let status = of.status.clone().unwrap_or_default();
+    let mut status = of.status.clone().unwrap_or_default();
+    if is_old(status.observed_generation, of) {
+        (status.ready, status.phase) = (false, PENDING.into());
+        status.message = Some(NOT_TAKEN_UP.into());
+    }
     let stages = of.spec.stages.iter().map(|stage| {
         let seen = status.stages.iter().find(|s| s.name == stage.name);
         StageView {
@@ -194,7 +242,20 @@ fn workflow(object: &Arc<Guarded<Workflow>>) -> Option<WorkflowView> {
     })
 }
 
-async fn keep(pool: &PgPool, namespace: &str, old: &Kept, new: &Kept) -> sqlx::Result<()> {
+const PENDING: &str = "Pending";
+const NOT_TAKEN_UP: &str = "its controller has not taken the change up yet";
+
+/// Whether a status speaks of an older spec. One that was never written speaks of none.
+fn is_old(observed: Option<i64>, of: &impl ResourceExt) -> bool {
+    observed.is_some() && observed < of.meta().generation
+}
+
+async fn keep(
+    pool: &PgPool,
+    namespace: &str,
+    (old, new): (&Kept, &Kept),
+    error: Option<&str>,
+) -> sqlx::Result<()> {
     let mut tx = pool.begin().await?;
     if let Some(all) = &new.definitions {
         let (changed, names) = differing(old.definitions.as_ref(), all);
@@ -204,6 +265,7 @@ async fn keep(pool: &PgPool, namespace: &str, old: &Kept, new: &Kept) -> sqlx::R
         let (changed, names) = differing(old.workflows.as_ref(), all);
         db::definition::keep_workflows(&mut tx, namespace, &changed, &names).await?;
     }
+    db::definition::set_read(&mut *tx, namespace, error).await?;
     tx.commit().await
 }
 

@@ -1,6 +1,7 @@
 //! What was seen of ServiceDefinitions and Workflows.
 
 use super::Timestamptz;
+use jiff::Timestamp;
 use sqlx::{PgConnection, PgExecutor};
 use svcforge_app::domain::{Definition, InstanceId, WorkflowView};
 use uuid::Uuid;
@@ -93,7 +94,57 @@ pub async fn keep_workflows(
     Ok(())
 }
 
-/// Definitions by name: those of these teams' services, and those that svcforge did not make; all where `teams` is none.
+/// Keeps that what is kept of the namespace was just seen to be so; or why it could not be looked at.
+///
+/// # Errors
+/// From Postgres.
+pub async fn set_read(
+    db: impl PgExecutor<'_>,
+    namespace: &str,
+    error: Option<&str>,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "insert into definitions_read as r (namespace, at, error) values ($1, case when $2::text is null then now() end, $2)
+         on conflict (only_row) do update set namespace = excluded.namespace, error = excluded.error,
+            at = coalesce(excluded.at, case when r.namespace = excluded.namespace then r.at end)",
+        namespace,
+        error
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Whether what is kept is so.
+#[derive(Clone, Debug, Default)]
+pub struct Read {
+    /// When it was last seen to be.
+    pub at: Option<Timestamp>,
+    /// Why it could not be looked at since.
+    pub error: Option<String>,
+    /// Nobody has looked for longer than anybody who does would wait.
+    pub late: bool,
+}
+
+/// Whether what is kept is so; nothing is known before the first look.
+///
+/// # Errors
+/// From Postgres.
+pub async fn find_read(db: impl PgExecutor<'_>) -> sqlx::Result<Read> {
+    let row = sqlx::query!(
+        r#"select at, error, coalesce(at < now() - interval '2 minutes', false) as "late!" from definitions_read"#
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(row.map_or_else(Read::default, |r| Read {
+        at: r.at.map(Timestamptz::to_jiff),
+        error: r.error,
+        late: r.late,
+    }))
+}
+
+/// Definitions of the namespace that was read last, by name: those of these teams' services, and those that svcforge did not make; all
+/// where `teams` is none.
 ///
 /// # Errors
 /// From Postgres.
@@ -103,9 +154,9 @@ pub async fn list(
     limit: i64,
 ) -> sqlx::Result<Vec<Definition>> {
     let rows = sqlx::query!(
-        "select d.* from definition_seen d left join instance i on i.id = d.instance_id
-         where $1::uuid[] is null or i.id is null or i.team_id = any($1)
-         order by d.namespace, d.name limit $2",
+        "select d.* from definition_seen d join definitions_read r using (namespace) left join instance i on i.id = d.instance_id
+         where $1::uuid[] is null or d.instance_id is null or i.team_id = any($1)
+         order by d.name limit $2",
         teams,
         limit
     )
@@ -131,7 +182,7 @@ pub async fn list(
         .collect())
 }
 
-/// Workflows by name.
+/// Workflows of the namespace that was read last, by name.
 ///
 /// # Errors
 /// From Postgres.
@@ -140,7 +191,7 @@ pub async fn list_workflows(
     limit: i64,
 ) -> sqlx::Result<Vec<WorkflowView>> {
     let rows = sqlx::query!(
-        "select * from workflow_seen order by namespace, name limit $1",
+        "select w.* from workflow_seen w join definitions_read r using (namespace) order by w.name limit $1",
         limit
     )
     .fetch_all(db)

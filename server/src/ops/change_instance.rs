@@ -13,6 +13,7 @@ use crate::{
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use svcforge_app::domain::{
     Act, Facts, Instance, InstanceState, Problem, Ruling, Task, TaskKind, Window, may_act,
     parameters,
@@ -167,6 +168,7 @@ pub async fn change_instance(
             set_pin(&mut tx, actor, id, pin.as_ref()).await?;
         }
     }
+    let mut set = Value::Null;
     if let Some(given) = &change.parameters {
         let old = db::instance::load_work(&mut *tx, id).await?.parameters;
         let mut merged = if change.replace {
@@ -190,8 +192,9 @@ pub async fn change_instance(
         )
         .await?;
         db::instance::touch(&mut tx, id).await?;
+        set = changed_parameters(&old, &full);
     }
-    let detail = json!({"parameters": change.parameters.is_some(), "expires_at": change.expires_at,
+    let detail = json!({"parameters": set, "expires_at": change.expires_at,
                "maintenance_window": change.maintenance_window, "pin": change.pin});
     db::audit::insert(
         &mut tx,
@@ -204,6 +207,16 @@ pub async fn change_instance(
     tx.commit().await?;
     ops.changes.changed("rollout", "window");
     ops.shown(id).await
+}
+
+/// What differs, for the record: `{name: {from, to}}`. Parameters hold no secrets (`x-secret` is refused at load).
+fn changed_parameters(old: &Map<String, Value>, new: &Map<String, Value>) -> Value {
+    let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let differing = names.into_iter().filter(|n| old.get(*n) != new.get(*n));
+    differing
+        .map(|n| (n.clone(), json!({"from": old.get(n), "to": new.get(n)})))
+        .collect::<Map<_, _>>()
+        .into()
 }
 
 /// Gives an instance its entry's default time again, from now; its longest where it has no default.

@@ -6,10 +6,11 @@ use crate::{
     db,
     error::Error,
 };
+use jiff::Timestamp;
 use svcforge_app::domain::{Definition, WorkflowView};
 
 /// Rows shown of each.
-const SHOWN: i64 = 1000;
+pub const SHOWN: i64 = 1000;
 
 /// ServiceDefinitions: those of services one may see, and those that svcforge did not make.
 ///
@@ -18,6 +19,21 @@ const SHOWN: i64 = 1000;
 pub async fn definitions(ops: &Ops, actor: &Actor) -> Result<Vec<Definition>, Error> {
     require(actor, Action::ViewCatalog, Scope::Platform, "definitions")?;
     Ok(db::definition::list(&ops.pool, actor.visible_teams().as_deref(), SHOWN).await?)
+}
+
+/// When what is shown was last seen to be so, and why it could not be looked at since.
+///
+/// # Errors
+/// From Postgres.
+pub async fn definitions_read(
+    ops: &Ops,
+    actor: &Actor,
+) -> Result<(Option<Timestamp>, Option<String>), Error> {
+    require(actor, Action::ViewCatalog, Scope::Platform, "definitions")?;
+    let read = db::definition::find_read(&ops.pool).await?;
+    let late = "no reconciler has looked for more than 2 minutes";
+    let error = read.error.or(read.late.then(|| late.to_owned()));
+    Ok((read.at, error))
 }
 
 /// Workflows; none of them is svcforge's own.

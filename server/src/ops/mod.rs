@@ -18,7 +18,7 @@ mod settings;
 pub use adopt_orphan::{AdoptAsk, adopt_orphan};
 pub use change_instance::{Change, PinAsk, change_instance, extend_instance, upgrade_instance};
 pub use create_team::{CreateTeam, create_team};
-pub use definitions::{definitions, workflows};
+pub use definitions::{SHOWN as MOST_DEFINITIONS, definitions, definitions_read, workflows};
 pub use delete_instance::{Precondition, delete_instance};
 pub use drift::{DriftChoice, choose_drift, drift_view, ignore_orphan, release_brake};
 pub use pauses::{PauseAsk, WidePause, pause_instance, pause_wide};

@@ -150,8 +150,13 @@ impl Portal for Door {
                 let definitions = ops::definitions(&self.ops, &self.actor)
                     .await
                     .map_err(shown)?;
+                let read = ops::definitions_read(&self.ops, &self.actor)
+                    .await
+                    .map_err(shown)?;
                 let props = WorkflowsProps {
                     workflows,
+                    read,
+                    most: usize::try_from(ops::MOST_DEFINITIONS).unwrap_or(usize::MAX),
                     definitions,
                 };
                 Ok(draw(move || Workflows(props)))
