@@ -1,6 +1,7 @@
 // Takes over the page once the module is there. Without it everything can still be read and posted.
 // A form that was typed in is not drawn over, and one click too many is not a second post.
-addEventListener("input", ({ target }) => target.form && (target.form.dataset.typed = ""));
+const typed = (e) => (e.options ? [...e.options].some((o) => o.selected !== o.defaultSelected) : e.type === "checkbox" ? e.checked !== e.defaultChecked : "defaultValue" in e && e.value !== e.defaultValue);
+addEventListener("input", ({ target: { form } }) => form?.toggleAttribute("data-typed", [...form.elements].some(typed)));
 addEventListener("submit", (event) => {
   const form = event.target;
   if (form.method !== "post") return;

@@ -238,7 +238,11 @@ fn explain(error: &jsonschema::ValidationError<'_>, schema: &Value) -> Vec<Field
             }]
         }
         Kind::Type { .. } => {
-            let misread = error.instance().as_str().and_then(misread);
+            // Only where an object is asked for: a form gives that as lines.
+            let name = error.instance_path().as_str().trim_start_matches('/');
+            let asked = schema["properties"][name]["type"] == "object";
+            let text = error.instance().as_str().filter(|_| asked);
+            let misread = text.and_then(misread);
             let detail = match misread {
                 Some(line) => format!("must be KEY=value, one a line (in JSON an object): {line}"),
                 None => error.to_string(),
@@ -389,6 +393,7 @@ mod tests {
                 "/parameters/version"
             ]
         );
+        assert_eq!(errors[1].detail, "\"big\" is not of type \"integer\"");
     }
 
     #[test]

@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use sqlx::PgPool;
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Duration};
 use svcforge_app::domain::{Definition, InstanceId, StageView, WorkflowView};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// How long changes are gathered.
@@ -27,6 +28,9 @@ const GATHER: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_secs(5);
 /// How often it is said that what is kept is still so.
 const BEAT: Duration = Duration::from_secs(30);
+
+/// A watch that cannot be taken up fails again within that: its back-off is at most 30 s, and so is the wait for an answer.
+const FAILS: Duration = Duration::from_secs(75);
 
 type Guarded<K> = DeserializeGuard<K>;
 
@@ -116,19 +120,21 @@ struct Kept {
 
 /// Remembers why a kind cannot be read, until it can.
 fn note(
-    failing: &mut BTreeMap<&'static str, String>,
+    failing: &mut BTreeMap<&'static str, (String, Instant)>,
     event: Option<(&'static str, Result<(), String>)>,
 ) {
     match event {
-        Some((kind, Err(error))) => _ = failing.insert(kind, error),
+        Some((kind, Err(error))) => _ = failing.insert(kind, (error, Instant::now())),
         Some((kind, Ok(()))) => _ = failing.remove(kind),
         None => {}
     }
 }
 
 /// Why what is kept may not be so, in words.
-fn unread(failing: &BTreeMap<&str, String>, seen: &Kept) -> Option<String> {
-    if let Some((kind, error)) = failing.iter().next() {
+fn unread(failing: &BTreeMap<&str, (String, Instant)>, seen: &Kept) -> Option<String> {
+    // A watch that is taken up again at rest has nothing to show: that it fails no more is all that it says.
+    let mut lasting = failing.iter().filter(|(_, (_, at))| at.elapsed() < FAILS);
+    if let Some((kind, (error, _))) = lasting.next() {
         return Some(format!("{kind}: {error}"));
     }
     match (&seen.definitions, &seen.workflows) {
@@ -280,4 +286,31 @@ fn differing<T: Clone + PartialEq>(
         changed.map(|(_, one)| one.clone()).collect(),
         new.keys().cloned().collect(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_does_not_come_again_is_over() {
+        let seen = Kept {
+            definitions: Some(BTreeMap::new()),
+            workflows: Some(BTreeMap::new()),
+        };
+        let mut failing = BTreeMap::new();
+        assert_eq!(unread(&failing, &seen), None);
+        note(&mut failing, Some(("Workflows", Err("503".into()))));
+        assert_eq!(unread(&failing, &seen).as_deref(), Some("Workflows: 503"));
+        let before = Instant::now().checked_sub(FAILS);
+        failing.insert("Workflows", ("503".into(), before.expect("up for longer")));
+        assert_eq!(unread(&failing, &seen), None, "taken up again, at rest");
+        note(&mut failing, Some(("Workflows", Err("503".into()))));
+        note(&mut failing, Some(("Workflows", Ok(()))));
+        assert_eq!(unread(&failing, &seen), None, "it shows something");
+        assert!(
+            unread(&failing, &Kept::default()).is_some(),
+            "not listed yet"
+        );
+    }
 }

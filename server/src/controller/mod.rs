@@ -42,10 +42,19 @@ fn as_refusal(fault: crate::provision::Fault) -> crate::provision::Fault {
     }
 }
 
-/// What the status of an older spec must say in its stead while the newer one cannot be applied. None of what is not the newest itself.
-fn not_taken_up(fault: &crate::provision::Fault) -> Option<String> {
+const NOT_TAKEN_UP: &str = "the newest spec could not be applied yet";
+
+/// What a status that speaks of an older spec (`told`: its generation, and its message) must say while the newer one cannot be applied.
+/// None where it speaks of this one, and of what is not the newest itself.
+fn not_taken_up(
+    fault: &crate::provision::Fault,
+    told: (Option<i64>, Option<&str>),
+    generation: Option<i64>,
+) -> Option<String> {
     use crate::provision::Fault;
     let stale = matches!(fault, Fault::Outage { what, .. } if what == passes::STALE);
+    // What was said of this one may not be the reason any more.
+    let said = told.1.is_some_and(|m| m.starts_with(NOT_TAKEN_UP));
     let why = crate::cluster::trouble::plain(&fault.to_string());
-    (!stale).then(|| format!("the newest spec could not be applied yet: {why}"))
+    (!stale && (said || told.0 < generation)).then(|| format!("{NOT_TAKEN_UP}: {why}"))
 }

@@ -164,6 +164,8 @@ impl<K: Resource<DynamicType = ()> + HasStatus + 'static> Shared<K> {
             now.uid() == of.uid()
                 && now.metadata.generation == of.meta().generation
                 && now.metadata.deletion_timestamp.is_none()
+                // A pause is no generation, and stops all writing.
+                && now.annotations().get(PAUSED) == of.annotations().get(PAUSED)
         });
         if newest {
             return Ok(());

@@ -55,11 +55,22 @@ pub(super) struct Stores {
     pub(super) pods: Store<Pod>,
 }
 
+impl Stores {
+    async fn begin(&self) {
+        let all = async {
+            _ = self.deployments.wait_until_ready().await;
+            _ = self.pods.wait_until_ready().await;
+        };
+        _ = tokio::time::timeout(BEGIN, all).await;
+    }
+}
+
 /// What somebody else changed is put back so often within [`CALM`]; then a pause, for it may be another controller.
 const PUT_BACKS: u32 = 3;
 const CALM: Duration = Duration::from_secs(10);
-/// Pods are waited for so long at the start: without them a failure would be called a start.
-const PODS: Duration = Duration::from_secs(5);
+/// The stores are waited for so long at the start: without what is there nothing tells whether another wrote it, and a failure would
+/// be called a start. Pods need not be readable.
+const BEGIN: Duration = Duration::from_secs(5);
 
 /// An apply, and what it came to.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,7 +94,8 @@ pub(super) struct Definitions {
     applied: Mutex<HashMap<String, Applied>>,
     /// Resource versions that an apply returned: their echo in the watch tells nothing new.
     returned: Arc<Mutex<HashMap<String, String>>>,
-    pods_waited: OnceCell<()>,
+    /// Whether the stores were waited for.
+    begun: OnceCell<()>,
 }
 
 impl Definitions {
@@ -93,7 +105,7 @@ impl Definitions {
             stores,
             applied: Mutex::default(),
             returned: Arc::default(),
-            pods_waited: OnceCell::new(),
+            begun: OnceCell::new(),
         }
     }
 
@@ -171,9 +183,6 @@ impl Definitions {
             }
         };
         let name = of.name_any();
-        let pods = self.stores.pods.wait_until_ready();
-        let waited = async { _ = tokio::time::timeout(PODS, pods).await };
-        self.pods_waited.get_or_init(|| waited).await;
         let mut pods = self.stores.pods.state();
         pods.retain(|p| p.labels().get(OF) == Some(&name));
         let pods = of_template(pods, &owned.deployment, &deployment);
@@ -183,16 +192,18 @@ impl Definitions {
     /// Whether what is there was written by another than this process's last apply, and no newer spec is the reason to write again.
     fn touched(&self, of: &ServiceDefinition, owned: &Owned) -> bool {
         let deployment = ObjectRef::from_obj(&owned.deployment);
-        let Some(there) = self.stores.deployments.get(&deployment) else {
-            return false;
-        };
+        let there = self.stores.deployments.get(&deployment);
         let Some(last) = lock(&self.applied).get(&of.name_any()).cloned() else {
-            return true;
+            return there.is_some();
         };
+        // A relist may show what was.
+        if of.metadata.generation != last.of {
+            return of.metadata.generation < last.of;
+        }
         let spec = |d: &Deployment| (d.uid(), d.metadata.generation);
-        last.of == of.metadata.generation
-            && version(&*there) > version(&*last.deployment)
-            && spec(&there) != spec(&last.deployment)
+        there.is_none_or(|there| {
+            version(&*there) > version(&*last.deployment) && spec(&there) != spec(&last.deployment)
+        })
     }
 
     /// Whether what another changed may be put back now; how often it was of late.
@@ -298,6 +309,7 @@ impl Pass for Definitions {
     }
 
     async fn pass(&self, of: &ServiceDefinition) -> Result<Action, Fault> {
+        self.begun.get_or_init(|| self.stores.begin()).await;
         let of = &self.shared.as_written(of);
         let owned = match plan(of) {
             Plan::Noop => return Ok(Action::await_change()),
@@ -322,10 +334,11 @@ impl Pass for Definitions {
                 return Err(fault);
             }
             (Err(fault), _) => {
-                let told = of.status.as_ref().and_then(|s| s.observed_generation);
-                if told < of.metadata.generation
-                    && let Some(why) = not_taken_up(&fault)
-                {
+                let told = of.status.as_ref();
+                let (seen, said) = told.map_or((None, None), |s| {
+                    (s.observed_generation, s.message.as_deref())
+                });
+                if let Some(why) = not_taken_up(&fault, (seen, said), of.metadata.generation) {
                     let seen = Seen::Waiting(why, self.available(of));
                     // What keeps the apply from being answered may keep this from it, too.
                     _ = self.write(of, status(of, &seen, crate::clock::now())).await;

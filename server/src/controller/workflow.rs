@@ -187,6 +187,8 @@ impl Workflows {
             {
                 Ok(applied) => _ = children.insert(name.clone(), Child::Ours(Box::new(applied))),
                 Err(Fault::Rejected(why)) => _ = refused.insert(name.clone(), why),
+                // Nobody answers: the others would only wait for the same.
+                Err(fault @ Fault::Outage { .. }) => return Err(fault),
                 Err(fault) => failed = failed.or(Some(fault)),
             }
         }
@@ -203,6 +205,7 @@ impl Workflows {
             match created.await.map_err(as_refusal) {
                 Ok(child) => _ = children.insert(name.clone(), child),
                 Err(Fault::Rejected(why)) => _ = refused.insert(name.clone(), why),
+                Err(fault @ Fault::Outage { .. }) => return Err(fault),
                 Err(fault) => failed = failed.or(Some(fault)),
             }
         }
@@ -241,12 +244,15 @@ impl Workflows {
             match self.definitions().delete(&name, &params).await {
                 Err(kube::Error::Api(s)) if s.code == 404 => {}
                 Ok(_) => tracing::info!(event = "stage.removed", definition = %name),
-                Err(error) => {
-                    let why = plain(&Fault::from(error).to_string());
-                    said = said.or(Some(format!(
-                        "{name} left the spec and could not be removed: {why}"
-                    )));
-                }
+                Err(error) => match as_refusal(Fault::from(error)) {
+                    fault @ Fault::Outage { .. } => return Err(fault),
+                    fault => {
+                        let why = plain(&fault.to_string());
+                        said = said.or(Some(format!(
+                            "{name} left the spec and could not be removed: {why}"
+                        )));
+                    }
+                },
             }
         }
         Ok(said)
@@ -298,9 +304,12 @@ impl Pass for Workflows {
             }
         };
         let done = self.advance(of, &graph).await;
-        let told = of.status.as_ref().and_then(|s| s.observed_generation);
-        if let (Err(fault), true) = (&done, told < of.metadata.generation)
-            && let Some(why) = not_taken_up(fault)
+        let told = of.status.as_ref();
+        let told = told.map_or((None, None), |s| {
+            (s.observed_generation, s.message.as_deref())
+        });
+        if let Err(fault) = &done
+            && let Some(why) = not_taken_up(fault, told, of.metadata.generation)
         {
             // What keeps the stages from being answered for may keep this from it, too.
             _ = self.write(of, held(of, "Pending", &why, now)).await;

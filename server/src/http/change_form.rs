@@ -45,7 +45,11 @@ fn drawn(id: Uuid, of: Settings, flash: FormFlash) -> String {
     let props = ChangeFormProps {
         path: format!("/services/{id}"),
         name: of.name,
-        version: of.version,
+        // As it was when what is typed was begun: the diff tells what has changed since.
+        version: flash
+            .value("version")
+            .and_then(|v| v.parse().ok())
+            .unwrap_or(of.version),
         fields: of.fields,
         flash,
     };

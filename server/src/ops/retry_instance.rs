@@ -74,12 +74,11 @@ pub async fn retry_instance(ops: &Ops, actor: &Actor, id: Uuid) -> Result<Task, 
     // A person takes over: what was tried before does not count any more.
     db::drift::forget(&mut tx, id).await?;
     // A change that failed is not in what its instance points to: it must be asked for again.
-    let dropped = db::queue::undone(&mut tx, id, "upgrade").await?;
-    let as_before = match (kind, dropped) {
-        (TaskKind::Provision, Some(_)) => ", as it was before the change that failed",
+    let how = match kind {
+        TaskKind::Provision => ", with the settings that are set",
         _ => "",
     };
-    let message = format!("{} asked to try again{as_before}", actor.name);
+    let message = format!("{} asked to try again{how}", actor.name);
     let event = NewEvent {
         instance_id: id,
         kind: "instance.retry",
