@@ -300,14 +300,14 @@ pub async fn notify_cost(dsn: &str) -> anyhow::Result<()> {
         });
     }
     let mut rates = [vec![], vec![]];
-    for now in 0..TURNS {
-        turn.store(now, Ordering::Relaxed);
+    for this in 0..TURNS {
+        turn.store(this, Ordering::Relaxed);
         let began = Instant::now();
         tokio::time::sleep(TURN).await;
-        let rate = done[now].load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64();
+        let rate = done[this].load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64();
         // The first turns warm up.
-        if now > 3 && rate > 0.0 {
-            rates[now % 2].push(rate);
+        if this > 3 && rate > 0.0 {
+            rates[this % 2].push(rate);
         }
     }
     let dry = running.try_join_next().is_some();

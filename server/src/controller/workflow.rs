@@ -167,8 +167,8 @@ impl Workflows {
     }
 
     /// Updates what lives, then creates what has its turn: a dependency that is being updated is not ready any more. What the API server
-    /// refuses holds up nobody else; it is returned, with its words. Nor does what fails otherwise: it is what the pass comes to, after the
-    /// others have had their turn.
+    /// refuses holds up nobody else; it is returned, with its words. Nor does what fails otherwise: the others have their turn first.
+    /// Only where nobody answers does the pass end at once.
     async fn work(
         &self,
         of: &Workflow,
